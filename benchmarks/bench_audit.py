@@ -19,7 +19,7 @@ from floors import missed, raw_verify, verdict
 
 from enc.audit.archive_reader import found_archives, read_lines
 from enc.audit.audit import AuditRequest, run_audit
-from enc.audit.heads import collect_heads
+from enc.audit.collected_heads import collect_heads
 from enc.bench.fleet import generate
 from enc.core.log.event import parse_event
 from enc.core.primitives.hashing import event_hash
@@ -68,7 +68,7 @@ def floor(checks: Checks, cores: int) -> float:
 
 @contextmanager
 def spark(cores: int) -> Iterator[object]:
-    from enc.audit.job import OnSpark
+    from enc.audit.spark_runner import OnSpark
     from enc.dataview.lake.session import spark_session
 
     session = spark_session("bench audit", f"local[{cores}]")

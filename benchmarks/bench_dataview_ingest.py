@@ -87,11 +87,11 @@ class Running:
     """A stream over a directory of archives into a new lake, as `enc dataview run` has it, and warm."""
 
     def __init__(self, home: Path, *, check: bool) -> None:
-        from enc.dataview.fold.heads import Heads
+        from enc.dataview.fold.known_heads import Heads
         from enc.dataview.lake.lake import Lake
         from enc.dataview.lake.session import spark_session
+        from enc.dataview.pipeline.batch_context import PipelineContext
         from enc.dataview.pipeline.ingest import Ingest
-        from enc.dataview.pipeline.pipeline import PipelineContext
         from enc.dataview.source.archive_source import ArchiveSource
 
         self._home, self._inbox = home, home / "inbox"

@@ -23,17 +23,17 @@ from floors import Work, best_by_turns, raw_sha256, report, verdict
 from msgspec import Struct
 
 from enc.apps.group import GroupFold, Keys, group_manifest
-from enc.core.apps import group_message, group_state
-from enc.core.apps.group_envelope import Envelope, parse_envelope
-from enc.core.apps.group_message import SenderChain, check_place, open_message, read_sealed, seal_message
-from enc.core.apps.group_opening import consume
-from enc.core.apps.group_ratchet import accept, propose
-from enc.core.apps.group_state import NO_EPOCH, PublicGroupState, Randomness, Secrets, epoch_secret
 from enc.core.log.commit import build_commit, build_manifest
 from enc.core.log.event import finalize
 from enc.core.primitives.encoding import compact_json, strict_json, unb64
 from enc.core.primitives.signing import PrivateKey
 from enc.core.primitives.types import Event
+from enc.core.sealed_forms import group_message, group_state
+from enc.core.sealed_forms.group_envelope import Envelope, parse_envelope
+from enc.core.sealed_forms.group_message import SenderChain, check_place, open_message, read_sealed, seal_message
+from enc.core.sealed_forms.group_opening import consume
+from enc.core.sealed_forms.group_ratchet import accept, propose
+from enc.core.sealed_forms.group_state import NO_EPOCH, PublicGroupState, Randomness, Secrets, epoch_secret
 
 _SHA256, _DRAWN = SHA256(), random.Random(7)
 SIZES = (8, 64, 512, 4096)

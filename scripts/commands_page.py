@@ -8,7 +8,7 @@ from typer import Context
 from typer.main import get_command
 
 from enc.cli import app
-from enc.cli.shell.command import SHARED_PANEL
+from enc.cli.common.command import SHARED_PANEL
 
 TOP = """\
 # Commands

@@ -17,7 +17,7 @@ from typer.main import get_command
 
 from enc.apps import Mailbox, Personal
 from enc.apps.dm import errors as dm_errors
-from enc.bench.kinds import KINDS
+from enc.bench.fault_kinds import KINDS
 from enc.cli import app
 from enc.cli.dm.slash_commands import MailboxCommands
 from enc.cli.group.slash_commands import GroupCommands
@@ -25,12 +25,12 @@ from enc.client import Client, Enclave, Identity
 from enc.client import errors as client_errors
 from enc.client.enclave import templates
 from enc.core import errors
-from enc.core.apps.group_state import node_key
 from enc.core.primitives.hashing import sha256
 from enc.core.primitives.sealing import hkdf
 from enc.core.primitives.signing import PrivateKey
 from enc.core.primitives.types import PREDEFINED_V1
 from enc.core.rules.v1.manifest_parts import OPS, RESERVED
+from enc.core.sealed_forms.group_state import node_key
 from enc.dataview.serving.columns import Column, ViewSchema
 from enc.dataview.serving.config import ServingConfig
 from enc.dataview.serving.database import ServingDatabase
@@ -43,7 +43,7 @@ from enc.node.openapi.schemas import MESSAGES
 from enc.node.ops.metrics import Metrics
 from enc.witness import api as witness_api
 from enc.witness.config import WitnessConfig
-from enc.witness.watcher import State
+from enc.witness.watcher import WatchState
 from tests.documents import GUIDES, NAMES, prose
 from tests.node.running import RunningNode
 from tests.test_examples import HELPERS
@@ -161,7 +161,7 @@ def test_the_witness_s_document_names_every_path_setting_and_state() -> None:
         assert f"`{method} {path}`" in text, path
     for name in WitnessConfig.__struct_fields__:
         assert f"`{name}`" in text, name
-    for state in get_args(State):
+    for state in get_args(WatchState):
         assert f"| `{state}` |" in text, state
 
 

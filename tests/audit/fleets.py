@@ -7,9 +7,9 @@ from typing import Any
 
 from enc.audit.archive_reader import found_archives
 from enc.audit.audit import Audit, AuditRequest, InProcess, Runner, run_audit
-from enc.audit.heads import collect_heads
+from enc.audit.collected_heads import collect_heads
+from enc.bench.fault_kinds import KINDS, Kind
 from enc.bench.fleet import generate
-from enc.bench.kinds import KINDS, Kind
 
 Place = tuple[str, str, int]
 """Enclave, kind and seq of a fault."""

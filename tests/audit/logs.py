@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from enc.audit.audit import Audit, AuditRequest, InProcess, run_audit
-from enc.audit.heads import CollectedHead
+from enc.audit.collected_heads import CollectedHead
 from enc.core.machine.archive import Header, write_archive
 from enc.core.primitives.hashing import log_leaf
 from enc.core.primitives.types import Event, TreeHead

@@ -10,7 +10,7 @@ import pytest
 
 pytest.importorskip("pyspark")
 
-from enc.audit.job import AuditFailed, OnSpark
+from enc.audit.spark_runner import AuditFailed, OnSpark
 from tests.audit.fleets import audited, fleet, places, planted
 from tests.cluster import SMALL, Cluster, Driver
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 import enc
-from enc.bench.kinds import KINDS
+from enc.bench.fault_kinds import KINDS
 from tests.audit.fleets import audited, fleet, places, planted
 from tests.tiers import rounds
 

@@ -7,10 +7,10 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
+from enc.bench.fault_kinds import KINDS, Kind, Planted
 from enc.bench.fault_places import MIN_EVENTS, assign, behaviour_of
 from enc.bench.fleet import make
 from enc.bench.group_script import GroupScript
-from enc.bench.kinds import KINDS, Kind, Planted
 from enc.bench.log_maker import LogMaker
 from enc.bench.plan import Plant, draw_plan
 from enc.core.errors import InvalidArchive, InvalidHash, InvalidSignature, ReplayFailed

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from enc.bench.fault_kinds import KINDS
 from enc.bench.fleet import generate, make, sizes
 from enc.bench.group_script import GroupScript
-from enc.bench.kinds import KINDS
 from enc.bench.log_maker import LogMaker
 from enc.bench.node_behaviour import NodeBehaviour
 from enc.bench.plan import draw_plan

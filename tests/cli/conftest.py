@@ -11,7 +11,7 @@ import pytest
 from typer import testing
 from typer.main import get_command
 
-from enc.cli.shell import profiles
+from enc.cli.common import profiles
 from enc.client import Client, Identity
 from tests.cli.group_people import Friend, Friends, let_in
 from tests.cli.people import Person, team

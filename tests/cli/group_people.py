@@ -4,7 +4,7 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from pathlib import Path
 
-from enc.cli.shell import profiles
+from enc.cli.common import profiles
 from enc.client import Identity
 from tests.cli.people import Person
 from tests.cli.seat import Seat, at_terminal

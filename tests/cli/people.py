@@ -14,7 +14,7 @@ from typing import Any
 from typer.testing import CliRunner, Result
 
 from enc.cli import app
-from enc.cli.shell import profiles
+from enc.cli.common import profiles
 from enc.client import Identity
 from enc.client.enclave.templates import template
 from tests.forked import Forked

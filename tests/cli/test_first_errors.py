@@ -8,8 +8,8 @@ from unittest.mock import patch
 
 import pytest
 
-from enc.cli.shell.exits import FAILED, MISUSE
-from enc.cli.shell.failures import NO_ANSWER
+from enc.cli.common.exits import FAILED, MISUSE
+from enc.cli.common.failures import NO_ANSWER
 from tests.cli.people import Person
 from tests.cli.processes import without_java
 
@@ -134,7 +134,7 @@ def test_no_archive_is_there(java: None, anybody: Person) -> None:
 
 @pytest.mark.parametrize(("hours", "code"), [(-3, "EXPIRED"), (3, "INVALID_COMMIT")])
 def test_the_clock_is_off_when_something_is_written(alice: Person, hours: int, code: str) -> None:
-    with patch("enc.client.clients.setup.now_ms", lambda: time.time_ns() // 1_000_000 + hours * HOUR_MS):
+    with patch("enc.client.clients.wiring.now_ms", lambda: time.time_ns() // 1_000_000 + hours * HOUR_MS):
         stderr = alice.ask("commit", "message", "hi", code=FAILED).stderr
     assert stderr.startswith(f"enc: {code}: exp")
     assert "clock" in stderr
@@ -143,7 +143,7 @@ def test_the_clock_is_off_when_something_is_written(alice: Person, hours: int, c
 
 @pytest.mark.parametrize("hours", [-3, 3])
 def test_the_clock_is_off_when_something_is_read(alice: Person, hours: int) -> None:
-    with patch("enc.client.clients.setup.now_ms", lambda: time.time_ns() // 1_000_000 + hours * HOUR_MS):
+    with patch("enc.client.clients.wiring.now_ms", lambda: time.time_ns() // 1_000_000 + hours * HOUR_MS):
         stderr = alice.ask("query", code=FAILED).stderr
     assert "clock" in stderr
     assert "`date -u`" in stderr

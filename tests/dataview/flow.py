@@ -9,17 +9,17 @@ from typing import Any
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
-from enc.dataview.fold.heads import Heads
+from enc.dataview.fold.known_heads import Heads
 from enc.dataview.lake.driver_rows import DriverLimits
 from enc.dataview.lake.lake import Lake
+from enc.dataview.pipeline.batch_context import PipelineContext
 from enc.dataview.pipeline.derive import Derive
 from enc.dataview.pipeline.ingest import Ingest
-from enc.dataview.pipeline.pipeline import PipelineContext
 from enc.dataview.publish.changes import ChangePublisher
-from enc.dataview.rows.rows import RowOrigin, raw_batch
+from enc.dataview.rows.raw_rows import RowOrigin, raw_batch
 from enc.dataview.rows.schema import EVENTS
 from enc.dataview.source.staging import stage_rows
-from enc.dataview.views.run import Views
+from enc.dataview.views.build_views import Views
 from tests.dataview.logs import Log
 from tests.dataview.plain_fold import Json, Tables
 

@@ -13,8 +13,8 @@ from enc.core.primitives.encoding import compact_json
 from enc.core.primitives.types import Receipt
 from enc.node.sequence.admitted import AdmittedCommit, CommitOutcome
 from enc.node.sequence.sequencer import Sequencer
-from enc.node.store.push_protocol import BatchLimits
-from enc.node.store.push_protocol import DeliveryResult as Sent
+from enc.node.store.push_interface import BatchLimits
+from enc.node.store.push_interface import DeliveryResult as Sent
 from enc.node.store.sqlite.store import SqliteStore
 from tests.core.world import START, give, person, pub
 

@@ -9,7 +9,7 @@ from msgspec.json import encode
 
 from enc.core.log.event import wire_event
 from enc.core.primitives.types import Event
-from enc.node.store.push_protocol import (
+from enc.node.store.push_interface import (
     BatchLimits,
     BatchNotice,
     DeadBatch,

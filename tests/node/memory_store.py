@@ -17,8 +17,8 @@ from enc.core.primitives.types import Commit, Event, KeyRecord, RecordKind, Targ
 from enc.core.rules.content import revised_id
 from enc.core.trees.state_key import DELETED
 from enc.node.store.events import EventWithStatus, RawEvent, SearchItem, search_item
-from enc.node.store.protocol import Charge, ReadRights, Usage
 from enc.node.store.steps import AppendRun, Step
+from enc.node.store.store_interface import Charge, ReadRights, Usage
 from tests.node.memory_push import PushMemory
 
 

@@ -24,7 +24,7 @@ from enc.core.session.envelope import open_request, parse_request, seal_answer
 from enc.core.trees.tree_head import sign_head, wire_head
 from enc.node.imports.replay import StagedReplay
 from enc.node.signatures.import_check import ImportSignaturePool
-from enc.node.store.protocol import Store
+from enc.node.store.store_interface import Store
 from tests.core.world import START, person
 from tests.node.served import NODE, Enclave, Json, Served, good
 

@@ -11,8 +11,8 @@ from enc.core.machine.memory import EnclaveMemory
 from enc.core.machine.state import view
 from enc.core.rules.content import revised_id
 from enc.core.rules.policy_types import recipients
-from enc.node.store.protocol import Store
-from enc.node.store.push_protocol import Endpoints, register
+from enc.node.store.push_interface import Endpoints, register
+from enc.node.store.store_interface import Store
 
 Queue = tuple[bytes, str]
 Heard = dict[Queue, dict[bytes, list[int]]]

@@ -5,12 +5,12 @@ from typing import Any
 from enc.core.log.commit import build_manifest
 from enc.core.primitives.encoding import compact_json
 from enc.core.primitives.types import Event, Receipt
-from enc.node.store.protocol import Store
-from enc.node.store.push_protocol import (
+from enc.node.store.push_interface import (
     BatchLimits,
     BatchNotice,
     PushBatch,
 )
+from enc.node.store.store_interface import Store
 from tests.core.world import gated, give, grant, init, path, person, rule
 from tests.node.store_host import Host
 

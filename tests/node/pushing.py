@@ -8,7 +8,7 @@ from typing import Any
 from msgspec import structs
 
 from enc.node.config import NodeConfig, PushSettings
-from enc.node.store.push_protocol import BatchLimits, DeliveryResult, QueueReport
+from enc.node.store.push_interface import BatchLimits, DeliveryResult, QueueReport
 from tests.core.world import person, pub
 from tests.node.served import DEV, PATIENCE_S, SMALL, Enclave, Json, Served
 

@@ -34,8 +34,8 @@ from enc.node import assembly
 from enc.node.api.http_api import SEALED_PATHS
 from enc.node.config import NodeConfig
 from enc.node.sockets.server import NodeServer
-from enc.node.store.protocol import Store
 from enc.node.store.sqlite.store import SqliteStore
+from enc.node.store.store_interface import Store
 from tests.core.world import LIFETIME, START, person, pub
 from tests.node.memory_store import MemoryStore
 from tests.plain_http import NO_TLS

@@ -19,9 +19,9 @@ from enc.core.primitives.types import Event, Receipt
 from enc.core.rules.policy_types import Effects, ReadScope
 from enc.node.sequence.admitted import AdmittedCommit, CommitOutcome
 from enc.node.sequence.sequencer import Sequencer
-from enc.node.store.protocol import ReadRights, Store
 from enc.node.store.sqlite.store import SqliteStore
 from enc.node.store.steps import Step
+from enc.node.store.store_interface import ReadRights, Store
 from tests.core.world import START, person, pub
 
 NODE = person("node")

@@ -410,7 +410,7 @@ def test_dev_opens_private_endpoints_and_lifts_the_limits_of_one_address() -> No
 
 
 @pytest.mark.parametrize("setting", describe(NodeConfig()), ids=lambda setting: setting.key)
-def test_every_setting_says_what_it_means(setting: module.ShownSetting) -> None:
+def test_every_setting_says_what_it_means(setting: module.Setting) -> None:
     assert setting.meaning.endswith(".")
     assert setting.meaning[0].isupper()
     assert setting.meaning.isprintable()

@@ -30,8 +30,8 @@ from enc.core.trees.state_key import DELETED, Namespace, identity_key, status_ke
 from enc.core.trees.tree_head import check_bound_head, parse_head
 from enc.node.config import EndpointSettings, NodeConfig
 from enc.node.fsck import check_store
-from enc.node.store.protocol import Store
 from enc.node.store.sqlite.store import SqliteStore
+from enc.node.store.store_interface import Store
 from tests.core.world import LIFETIME, NO_POINT, give, person, pub
 from tests.core.world_v1 import EXAMPLE, bundle, change, has, initial, manifest, row
 from tests.node.memory_store import MemoryStore

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.client.move.moving import Moving
+from tests.client.migration.moving import Moving
 from tests.client.stage import Stage
 from tests.witness.staged_witness import StagedWitness
 

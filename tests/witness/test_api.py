@@ -10,7 +10,7 @@ from enc.core.trees.cosigning import parse_cosigned
 from enc.core.trees.tree_head import wire_head
 from enc.version import __version__
 from enc.witness import api, http_util
-from tests.client.move.moving import Moving
+from tests.client.migration.moving import Moving
 from tests.witness.staged_witness import StagedWitness
 
 

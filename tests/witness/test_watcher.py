@@ -17,7 +17,7 @@ from enc.core.trees.tree_head import sign_head, wire_head
 from enc.witness import watcher
 from enc.witness.evidence_store import MAX_ANSWER, MAX_OF_ENCLAVE
 from enc.witness.watcher import MAX_WAITING
-from tests.client.move.moving import AT_B, B, C, Moving
+from tests.client.migration.moving import AT_B, B, C, Moving
 from tests.client.scene import instead
 from tests.client.stage import URL, Stage
 from tests.core.world import person

@@ -7,13 +7,13 @@ from typing import Protocol, TypeVar
 from msgspec import Struct, field
 
 from enc.audit.collect import CollectedLogs
+from enc.audit.collected_heads import MAX_HEADS, CollectedHead
+from enc.audit.enclave_judge import judge_enclave, judge_heads
+from enc.audit.enclave_verdict import EnclaveVerdict
 from enc.audit.evidence_builder import ProvedFinding, prove
 from enc.audit.finding import Finding
-from enc.audit.heads import MAX_HEADS, CollectedHead
-from enc.audit.judge import judge_enclave, judge_heads
 from enc.audit.plan import PART, AuditTask, Survey, VerifiedPrefix, plan, survey
 from enc.audit.replay_task import CheckResult, ReplayResult
-from enc.audit.verdict import EnclaveVerdict
 
 MAX_UNSIGNED = 1000
 """Heads of one enclave without a known signer that are saved for the next audit."""

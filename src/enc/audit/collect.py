@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct, field
 
+from enc.audit.collected_heads import CollectedHead
+from enc.audit.enclave_verdict import EnclaveVerdict
 from enc.audit.evidence_builder import ProvedFinding, convicts
 from enc.audit.finding import Finding
-from enc.audit.heads import CollectedHead
-from enc.audit.verdict import EnclaveVerdict
 from enc.core.errors import EncError, MisuseError, Unauthorized
 from enc.core.machine.fault import FaultKind
 

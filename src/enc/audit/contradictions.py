@@ -4,8 +4,8 @@ from collections.abc import Iterable, Mapping
 
 from msgspec import Struct
 
+from enc.audit.collected_heads import CollectedHead
 from enc.audit.finding import Finding
-from enc.audit.heads import CollectedHead
 from enc.core.machine.claim import is_proved
 from enc.core.machine.fault import FaultKind
 from enc.core.machine.observed_roots import EventPosition, ObservedBundle, contradiction

@@ -13,7 +13,7 @@ from enc.client.evidence.check_evidence import check_evidence
 from enc.client.evidence.evidence import (
     MAX_EVIDENCE,
     Evidence,
-    Kind,
+    EvidenceKind,
     load_evidence,
     split_event,
     two_events,
@@ -78,7 +78,7 @@ def _proved(finding: Finding) -> tuple[Finding, Evidence]:
     return finding, _log(finding)
 
 
-def _evidence(kind: Kind, finding: Finding, parts: "dict[str, object]") -> Evidence:
+def _evidence(kind: EvidenceKind, finding: Finding, parts: "dict[str, object]") -> Evidence:
     message = f"{finding.kind} at {finding.seq}: {finding.what}"
     return Evidence(
         kind=kind, enclave=finding.enclave, sequencer=finding.sequencer, message=message[:2000], parts=parts

@@ -4,7 +4,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from enc.audit.heads import CollectedHead
+from enc.audit.collected_heads import CollectedHead
 from enc.core.machine.fault import Fault, FaultKind
 
 

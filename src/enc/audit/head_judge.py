@@ -4,10 +4,10 @@ from collections.abc import Sequence
 
 from msgspec.structs import replace
 
+from enc.audit.collected_heads import CollectedHead
+from enc.audit.enclave_verdict import EnclaveVerdict
 from enc.audit.finding import Finding
-from enc.audit.heads import CollectedHead
 from enc.audit.replay_task import ReplayResult
-from enc.audit.verdict import EnclaveVerdict
 from enc.core.machine.fault import FaultKind
 from enc.core.primitives.hashing import EMPTY_HASH
 from enc.core.primitives.types import TreeHead

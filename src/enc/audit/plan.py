@@ -10,8 +10,8 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from enc.audit.archive_reader import digest_of, read_header, read_lines
+from enc.audit.collected_heads import CollectedHead
 from enc.audit.event_check import log_version
-from enc.audit.heads import CollectedHead
 from enc.audit.replay_task import CheckResult, ReplayResult, check_and_replay, check_part, replay_log
 from enc.core.errors import EncError
 

@@ -14,8 +14,8 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from enc.audit.heads import MAX_LINE as LINE_OF_HEAD
-from enc.audit.heads import CollectedHead, parse_line
+from enc.audit.collected_heads import MAX_LINE as LINE_OF_HEAD
+from enc.audit.collected_heads import CollectedHead, parse_line
 from enc.audit.plan import VerifiedPrefix
 from enc.core.errors import EncError, InvalidProof, MisuseError
 from enc.core.primitives.encoding import unhex

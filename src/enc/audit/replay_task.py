@@ -13,10 +13,10 @@ from itertools import chain
 from msgspec import Struct, field
 
 from enc.audit.archive_reader import read_header, read_lines
+from enc.audit.collected_heads import MAX_SIGNERS, CollectedHead, signer_of
 from enc.audit.contradictions import first_contradiction
 from enc.audit.event_check import RULE_TYPES, check_line, light_events
 from enc.audit.finding import Finding, finding_of
-from enc.audit.heads import MAX_SIGNERS, CollectedHead, signer_of
 from enc.audit.spilling_store import SpilledCommits, SpillingStore
 from enc.core.errors import EncError
 from enc.core.machine.archive import Header

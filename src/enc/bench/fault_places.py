@@ -16,9 +16,9 @@ from enc.bench.event_faults import (
     SequencerChange,
     UnauthorisedEvent,
 )
+from enc.bench.fault_kinds import Kind
 from enc.bench.faulty_behaviour import FaultyBehaviour
 from enc.bench.head_faults import BrokenConsistency, ForkedHeads, HeadNotOnLog, WrongLogRoot
-from enc.bench.kinds import Kind
 from enc.bench.node_behaviour import NodeBehaviour
 from enc.bench.people import NODES
 from enc.bench.plan import Plan, Plant

@@ -2,7 +2,7 @@
 planted.json.
 """
 
-from enc.bench.kinds import Planted
+from enc.bench.fault_kinds import Planted
 from enc.bench.log import Log
 from enc.bench.node_behaviour import NodeBehaviour
 from enc.bench.plan import Plan

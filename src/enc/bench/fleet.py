@@ -14,9 +14,9 @@ import msgspec
 from msgspec import Struct
 
 from enc.bench.archives import earlier, pack, whole
+from enc.bench.fault_kinds import Kind, Planted
 from enc.bench.fault_places import assign, behaviour_of
 from enc.bench.head_files import Line, collect
-from enc.bench.kinds import Kind, Planted
 from enc.bench.log_maker import LogMaker
 from enc.bench.people import population
 from enc.bench.plan import Plan, draw_plan

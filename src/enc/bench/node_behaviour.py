@@ -3,7 +3,7 @@ overrides one point."""
 
 from typing import Any
 
-from enc.bench.kinds import Planted
+from enc.bench.fault_kinds import Planted
 from enc.bench.log import Log
 from enc.bench.script import Act, Script
 from enc.bench.state_memory import StateMemory

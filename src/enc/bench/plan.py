@@ -4,7 +4,7 @@ from random import Random
 
 from msgspec import Struct
 
-from enc.bench.kinds import Kind
+from enc.bench.fault_kinds import Kind
 from enc.bench.people import NODES
 
 MAX_MOVES = 3

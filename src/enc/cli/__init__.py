@@ -4,8 +4,10 @@ import sys
 
 import typer
 
+from enc.cli.common import exits
+from enc.cli.common.command import CommandGroup
 from enc.cli.dataview import commands as dataview
-from enc.cli.dataview import job as dataview_job
+from enc.cli.dataview import lake_commands as dataview_job
 from enc.cli.dataview import receive as dataview_receive
 from enc.cli.dataview import run as dataview_run
 from enc.cli.dm import commands as dm
@@ -14,9 +16,7 @@ from enc.cli.enclave import commands as enclave
 from enc.cli.group import commands as group
 from enc.cli.me import commands as me
 from enc.cli.ops import audit, bench, node_queues, witness
-from enc.cli.profile import config, key
-from enc.cli.shell import exits
-from enc.cli.shell.command import CommandGroup
+from enc.cli.setup import config, key
 from enc.cli.up import commands as up
 from enc.version import __version__
 

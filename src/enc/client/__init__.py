@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from enc.client.clients.async_client import AsyncClient, AsyncEnclave
     from enc.client.clients.client import Client, Enclave
-    from enc.client.clients.setup import ClientSettings
+    from enc.client.clients.wiring import ClientSettings
     from enc.client.enclave.deliveries import Delivery
     from enc.client.enclave.kinds import KINDS, kind_of, of_kind
     from enc.client.enclave.members import Member
@@ -94,7 +94,7 @@ __all__ = [
 _NAMES = {
     "clients.async_client": "AsyncClient AsyncEnclave",
     "clients.client": "Client Enclave",
-    "clients.setup": "ClientSettings",
+    "clients.wiring": "ClientSettings",
     "enclave.deliveries": "Delivery",
     "enclave.kinds": "KINDS kind_of of_kind",
     "enclave.members": "Member",

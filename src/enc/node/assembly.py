@@ -44,9 +44,9 @@ from enc.node.sequence.commit_intake import CommitIntake, CommitReplies
 from enc.node.sequence.sequencer import Sequencer, SequencerSettings
 from enc.node.sequence.state_cache import StateCache
 from enc.node.signatures.pool import SignaturePool
-from enc.node.store.protocol import Store
-from enc.node.store.push_protocol import BatchLimits, DeliveryResult
+from enc.node.store.push_interface import BatchLimits, DeliveryResult
 from enc.node.store.steps import Step
+from enc.node.store.store_interface import Store
 from enc.runtime.clock import now_ms
 from enc.runtime.rate_limit import RateLimiter
 

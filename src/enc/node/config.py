@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args
 from msgspec import Meta, Struct, structs
 
 from enc.core.primitives.encoding import MAX_INT
-from enc.runtime.log_options import Format, Level
-from enc.runtime.settings import SettingsReader, Source
+from enc.runtime.log_options import Level, LogFormat
+from enc.runtime.settings import SettingSource, SettingsReader
 
 if TYPE_CHECKING:
     from enc.core.primitives.types import CommitLimits
@@ -323,7 +323,7 @@ class NodeConfig(Struct, frozen=True, kw_only=True):
     ] = ""
     key_file: Annotated[str, _text("File with the node's private key; empty: node.key in the data directory.")] = ""
     log_level: Annotated[Level, _choice("Lowest level that is logged.", Level)] = "info"
-    log_format: Annotated[Format, _choice("Log format: JSON lines, or lines for people.", Format)] = "json"
+    log_format: Annotated[LogFormat, _choice("Log format: JSON lines, or lines for people.", LogFormat)] = "json"
     limits: LimitSettings = LimitSettings()
     admission: AdmissionSettings = AdmissionSettings()
     rates: RateSettings = RateSettings()
@@ -370,14 +370,14 @@ class NodeConfig(Struct, frozen=True, kw_only=True):
         return 0 if self.dev else self.limits.connections_per_address
 
 
-class ShownSetting(Struct, frozen=True):
+class Setting(Struct, frozen=True):
     """One setting, as shown to people."""
 
     key: str
     """Its name, as `port` or `limits.content`."""
     value: Any
     default: Any
-    source: Source
+    source: SettingSource
     unit: str
     meaning: str
 
@@ -408,7 +408,7 @@ def load_config(path: Path | None, environ: Mapping[str, str], flags: Mapping[st
 
 def load_with_sources(
     path: Path | None, environ: Mapping[str, str], flags: Mapping[str, Any]
-) -> tuple[NodeConfig, Mapping[str, Source]]:
+) -> tuple[NodeConfig, Mapping[str, SettingSource]]:
     """Return load_config's result, and the source of each value that is not a default."""
     config, given = READER.load(path, environ, flags)
     for one, other in (("tls.certificate", "tls.key"), ("tls.key", "tls.certificate")):
@@ -417,14 +417,12 @@ def load_with_sources(
     return config, {key: found.source for key, found in given.items()}
 
 
-def describe(config: NodeConfig, sources: Mapping[str, Source] | None = None) -> list[ShownSetting]:
+def describe(config: NodeConfig, sources: Mapping[str, SettingSource] | None = None) -> list[Setting]:
     """Return every setting in order, with its meaning."""
     found = []
     for key, field in FIELDS.items():
         section, _, name = key.rpartition(".")
         value = getattr(getattr(config, section) if section else config, name)
         meta, source = _meta_of(key), (sources or {}).get(key, "default")
-        found.append(
-            ShownSetting(key, value, field.default, source, (meta.extra or {})["unit"], meta.description or "")
-        )
+        found.append(Setting(key, value, field.default, source, (meta.extra or {})["unit"], meta.description or ""))
     return found

@@ -18,11 +18,11 @@ from enc.core.primitives.types import Receipt
 from enc.node.assembly import Node
 from enc.node.config import NodeConfig
 from enc.node.ops import key_file
-from enc.node.ops.registration import Announcer
+from enc.node.ops.registration import NodeRegistrar
 from enc.node.signatures.pool import SignaturePool
 from enc.node.sockets.server import NodeServer
-from enc.node.store.protocol import Store
 from enc.node.store.sqlite.store import SqliteStore
+from enc.node.store.store_interface import Store
 from enc.runtime.checked_http import authorities
 from enc.runtime.logs import setup_logs
 from enc.runtime.signals import end_on_next_signal
@@ -95,7 +95,7 @@ def check_key(store: Store, key: PrivateKey) -> None:
         _log.error("key_of_no_enclave", seq_pub=key.public.hex(), sequencer=states[0].sequencer.hex())
 
 
-def _announcer(config: NodeConfig, key: PrivateKey) -> Announcer | None:
+def _announcer(config: NodeConfig, key: PrivateKey) -> NodeRegistrar | None:
     """Return the announcer if the node registers itself in a registry.
 
     The client is imported on the thread that uses it.
@@ -118,7 +118,7 @@ def _announcer(config: NodeConfig, key: PrivateKey) -> Announcer | None:
         with Client(identity=Identity(key), registry=registry, pins=pins, patience=0) as client:
             return client.register_node(endpoints)
 
-    return Announcer(register, endpoints)
+    return NodeRegistrar(register, endpoints)
 
 
 def _check_registry(store: Store, config: NodeConfig) -> None:

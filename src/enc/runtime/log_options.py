@@ -3,4 +3,4 @@
 from typing import Literal
 
 Level = Literal["debug", "info", "warning", "error"]
-Format = Literal["json", "console"]
+LogFormat = Literal["json", "console"]

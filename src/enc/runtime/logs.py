@@ -20,7 +20,7 @@ from structlog.stdlib import ProcessorFormatter
 from structlog.typing import EventDict, Processor, WrappedLogger
 
 from enc.core.errors import MisuseError
-from enc.runtime.log_options import Format, Level
+from enc.runtime.log_options import Level, LogFormat
 
 REDACTED = "[redacted]"
 SECRETS = frozenset("content secret key sig session token ciphertext authorization cookie".split())
@@ -41,7 +41,7 @@ _CHATTY = ("httpx", "httpcore")
 """Libraries that log every request."""
 
 
-def setup_logs(level: Level, format: Format, stream: TextIO | None = None) -> None:
+def setup_logs(level: Level, format: LogFormat, stream: TextIO | None = None) -> None:
     """Write the process's logs to `stream` (stderr) from now on; a second call replaces the first.
 
     Libraries never log below `info`: their debug entries contain the frames and requests that they
@@ -66,7 +66,7 @@ def setup_logs(level: Level, format: Format, stream: TextIO | None = None) -> No
     _route(handler, LEVELS[level])
 
 
-def _rendering(format: Format) -> list[Processor]:
+def _rendering(format: LogFormat) -> list[Processor]:
     first: list[Processor] = [_arrange]
     if format == "json":
         return [*first, structlog.processors.format_exc_info, structlog.processors.JSONRenderer()]

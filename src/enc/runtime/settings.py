@@ -20,7 +20,7 @@ from enc.core.errors import MisuseError
 MAX_FILE = 16 << 20
 """Most bytes of a file, unless a program sets another limit."""
 
-Source = Literal["default", "file", "environment", "flag"]
+SettingSource = Literal["default", "file", "environment", "flag"]
 T = TypeVar("T", bound=Struct)
 
 
@@ -55,7 +55,7 @@ class Given(Struct, frozen=True):
     key: str
     """Name of the setting, such as `port` or `limits.content`."""
     value: Any
-    source: Source
+    source: SettingSource
     name: str
     """Name of the file, variable or flag."""
 

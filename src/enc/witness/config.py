@@ -14,7 +14,7 @@ from enc.client.enclave.writes import as_bytes
 from enc.client.registry.registry_client import Registry, parse_registry
 from enc.client.wire.transport import base_url
 from enc.core.errors import MisuseError
-from enc.runtime.log_options import Format, Level
+from enc.runtime.log_options import Level, LogFormat
 from enc.runtime.settings import SettingsReader
 
 MAX_ENCLAVES, MAX_NODES = 1000, 64
@@ -53,7 +53,7 @@ class WitnessConfig(Struct, frozen=True, kw_only=True):
     keep_heads: Annotated[int, Meta(ge=1, le=1_000_000)] = 10_000
     """Co-signed heads stored for one enclave: the latest."""
     log_level: Level = "info"
-    log_format: Format = "json"
+    log_format: LogFormat = "json"
 
     @property
     def folder(self) -> Path:

@@ -12,7 +12,7 @@ from typing import TypeVar
 import structlog
 from msgspec.json import encode
 
-from enc.client.clients.setup import Setup
+from enc.client.clients.wiring import Setup
 from enc.client.keys.identity import Identity
 from enc.client.verify.pins import Pin
 from enc.client.wire.flow import Flow, run_async

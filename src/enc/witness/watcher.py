@@ -27,7 +27,7 @@ from enc.witness.ledger import HeadLedger
 
 T = TypeVar("T")
 Run = Callable[[Flow[Any]], Awaitable[Any]]
-State = Literal["new", "ok", "silent", "stuck", "disputed"]
+WatchState = Literal["new", "ok", "silent", "stuck", "disputed"]
 """Not polled yet; fine; its node does not answer; it cannot be followed; its node lied."""
 
 WHOLE_S = 60.0
@@ -51,7 +51,7 @@ class Comparison(Struct, frozen=True):
 class Watch:
     """`now`: Unix milliseconds. `run` drives a flow."""
 
-    state: State = "new"
+    state: WatchState = "new"
     why: str = ""
     checked: int | None = None
     """When its node last passed a poll, in Unix milliseconds."""
@@ -97,7 +97,7 @@ class Watch:
             _log.info("well_again", enclave=self.enclave.hex())
         self.state, self.why, self.checked = "ok", "", self._now()
 
-    def _set_state(self, state: State, error: EncError) -> None:
+    def _set_state(self, state: WatchState, error: EncError) -> None:
         """Set the state, and log it if it has changed."""
         why = f"{error.code}: {error.message}" if error.code else error.message
         if (state, why) != (self.state, self.why):

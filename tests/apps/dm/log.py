@@ -9,11 +9,11 @@ from enc.apps.dm.epochs import GivenEpoch
 from enc.apps.dm.peer import Peer
 from enc.apps.dm.records import CopyRecord, wire_record
 from enc.client import Item
-from enc.core.apps import dm
 from enc.core.log.commit import build_commit
 from enc.core.log.event import erase, finalize
 from enc.core.primitives.signing import PrivateKey
 from enc.core.primitives.types import Event
+from enc.core.sealed_forms import dm
 from tests.core.world import person
 
 NODE = PrivateKey(b"\x11" * 32)

@@ -15,10 +15,10 @@ import pytest
 from enc.apps.dm import Mailbox, ThreadEntry
 from enc.apps.people.address_book import Place
 from enc.client import Client, Identity
-from enc.core.apps import dm
 from enc.core.errors import EncError, Unauthorized
 from enc.core.primitives.encoding import unb64
 from enc.core.primitives.sealing import shared_key
+from enc.core.sealed_forms import dm
 from tests.apps.dm.conftest import mirrored
 from tests.apps.searching import Search, found, kept
 from tests.node.running import RunningNode

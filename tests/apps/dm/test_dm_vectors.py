@@ -10,8 +10,8 @@ import pytest
 from enc.apps.dm.epochs import OwnEpochs, next_given, open_epoch
 from enc.apps.dm.open_message import open_copy, open_greeting, open_text
 from enc.apps.dm.records import parse_record
-from enc.core.apps import dm
 from enc.core.errors import DecryptFailed, PeerError
+from enc.core.sealed_forms import dm
 from tests.core.vectors import FOLDER, KEYS, load
 
 EXAMPLE = load("dm")

@@ -13,10 +13,10 @@ from enc.apps.dm import Rotation, errors
 from enc.apps.dm.fold import MAX_REFUSALS
 from enc.apps.dm.records import CopyRecord
 from enc.client import Item
-from enc.core.apps import dm
 from enc.core.primitives import sealing
 from enc.core.primitives.encoding import b64, unb64
 from enc.core.primitives.signing import PrivateKey
+from enc.core.sealed_forms import dm
 from tests.apps.dm.log import Log, codes, current, nonce, of, texts, words
 from tests.core.world import person
 

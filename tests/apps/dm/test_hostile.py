@@ -13,8 +13,8 @@ from enc.apps.dm.compose import Composer
 from enc.apps.dm.open_message import MAX_AHEAD
 from enc.apps.dm.records import CopyRecord
 from enc.client import Client, Identity
-from enc.core.apps import dm
 from enc.core.errors import WorldError
+from enc.core.sealed_forms import dm
 from tests.apps.dm.conftest import Street
 from tests.apps.dm.log import Log, codes, current, nonce, of, texts, words
 from tests.core.world import person

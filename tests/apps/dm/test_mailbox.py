@@ -10,9 +10,9 @@ from enc.apps.dm.outbox import Outbox
 from enc.apps.dm.records import MAX_TEXT
 from enc.apps.people.address_book import Place
 from enc.client import Client, Identity, Unreachable
-from enc.core.apps import dm
 from enc.core.errors import Expired, GateClosed, MisuseError, Unauthorized
 from enc.core.primitives.encoding import strict_json
+from enc.core.sealed_forms import dm
 from tests.apps.dm.conftest import Somebody, Street, mirrored
 
 

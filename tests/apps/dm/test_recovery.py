@@ -14,10 +14,10 @@ from enc.apps.dm import open_message as module
 from enc.apps.dm.compose import Composer, decline_tags
 from enc.apps.dm.records import MAX_TEXT, CopyRecord
 from enc.apps.people.address_book import Place
-from enc.core.apps import dm
 from enc.core.errors import EnclaveNotFound, IdentityNotFound
 from enc.core.primitives.sealing import open_sealed
 from enc.core.primitives.types import Event
+from enc.core.sealed_forms import dm
 from tests.apps.dm.conftest import Somebody, Street
 from tests.apps.dm.log import Log, codes, current, nonce, of, texts, words
 from tests.core.world import person

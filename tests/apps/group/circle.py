@@ -11,12 +11,12 @@ import msgspec
 from enc.apps.group import GroupFold, Keys, group_manifest
 from enc.apps.group.views import Change
 from enc.client import Identity
-from enc.core.apps.group_message import seal_message
-from enc.core.apps.group_ratchet import propose
-from enc.core.apps.group_state import PublicGroupState, Randomness
 from enc.core.primitives.hashing import sha256
 from enc.core.primitives.signing import PrivateKey
 from enc.core.primitives.types import Event
+from enc.core.sealed_forms.group_message import seal_message
+from enc.core.sealed_forms.group_ratchet import propose
+from enc.core.sealed_forms.group_state import PublicGroupState, Randomness
 from tests.core.world import World, move, person
 
 Json = dict[str, Any]

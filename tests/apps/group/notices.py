@@ -6,7 +6,7 @@ from msgspec.structs import replace
 
 from enc.apps.group import Invitation, invitations
 from enc.client import Enclave
-from enc.core.apps.personal import OpenedNotice, seal_notice
+from enc.core.sealed_forms.personal import OpenedNotice, seal_notice
 from tests.apps.group.party import Party, pubkey
 from tests.core.world import person
 

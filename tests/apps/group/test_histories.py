@@ -9,12 +9,12 @@ from hypothesis import strategies as st
 
 from enc.apps.group import GroupFold, Keys
 from enc.client import Identity
-from enc.core.apps.group_envelope import Envelope, Wrap, parse_envelope, unwrap
-from enc.core.apps.group_state import next_secret, node_key
 from enc.core.errors import EncError
 from enc.core.primitives.encoding import strict_json
 from enc.core.primitives.signing import PrivateKey
 from enc.core.primitives.types import Event
+from enc.core.sealed_forms.group_envelope import Envelope, Wrap, parse_envelope, unwrap
+from enc.core.sealed_forms.group_state import next_secret, node_key
 from tests.apps.group.circle import Circle, pubkey
 from tests.core.world import give, move, person
 from tests.tiers import rounds

@@ -9,8 +9,8 @@ from enc.apps.group import Group
 from enc.apps.people.address_book import Place
 from enc.client import Enclave, Identity
 from enc.client.enclave.templates import template
-from enc.core.apps.personal import seal_handoff
 from enc.core.errors import MisuseError
+from enc.core.sealed_forms.personal import seal_handoff
 from tests.apps.group.notices import forge, mail
 from tests.apps.group.party import Party, cross, pubkey
 from tests.core.world import person

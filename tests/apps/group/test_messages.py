@@ -6,10 +6,10 @@ import pytest
 
 from enc.apps.group import GroupFold
 from enc.apps.group.messages import REPEAT
-from enc.core.apps.group_message import seal_message
 from enc.core.errors import EventDeleted, Unauthorized
 from enc.core.log.event import erase
 from enc.core.rules.content import revised_id
+from enc.core.sealed_forms.group_message import seal_message
 from tests.apps.group.circle import Circle, fresh, keys_of, pubkey
 from tests.core.world import give, move
 

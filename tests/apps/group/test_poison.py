@@ -9,13 +9,13 @@ from enc.apps.group import Group
 from enc.apps.people.address_book import Place
 from enc.client import Enclave, Forgery
 from enc.client.link.enclave_session import EnclaveSession
-from enc.core.apps.group_tree import Inner, Tree
-from enc.core.apps.personal import seal_handoff
 from enc.core.errors import Unavailable
 from enc.core.log.commit import build_commit
 from enc.core.log.event import erase
 from enc.core.primitives.encoding import compact_json
 from enc.core.primitives.types import Commit
+from enc.core.sealed_forms.group_tree import Inner, Tree
+from enc.core.sealed_forms.personal import seal_handoff
 from tests.apps.group.circle import Circle, pubkey
 from tests.apps.group.notices import forge, mail
 from tests.apps.group.party import Party, cross

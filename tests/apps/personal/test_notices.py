@@ -20,8 +20,8 @@ from enc.apps.personal.ledger import MAX_NOTICE
 from enc.apps.personal.notice_verification import PENDING_MS, SILENT_MS, confirm_group_invite
 from enc.apps.personal.send_notice import NoPersonalStore
 from enc.client import Enclave, Identity
-from enc.core.apps.personal import ContradictingTag, ForeignSender, OpenedNotice, seal_handoff, seal_notice
 from enc.core.errors import GateClosed, MisuseError, Unauthorized, WorldError
+from enc.core.sealed_forms.personal import ContradictingTag, ForeignSender, OpenedNotice, seal_handoff, seal_notice
 from enc.core.trees.state_key import DELETED
 from tests.apps.personal.conftest import Street
 from tests.apps.personal.pair import Pair, mailbox

@@ -6,8 +6,8 @@ import os
 
 import pytest
 
-from enc.core.apps import personal
 from enc.core.primitives.sealing import shared_key
+from enc.core.sealed_forms import personal
 from tests.apps.personal.pair import Pair
 from tests.apps.searching import found
 from tests.client.moved import Town

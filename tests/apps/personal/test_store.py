@@ -8,9 +8,9 @@ from enc.apps import Personal
 from enc.apps.personal.documents import MAX_PLAINTEXT, NoDocument
 from enc.apps.personal.send_notice import NoPersonalStore
 from enc.client import Identity
-from enc.core.apps.personal import seal_private
 from enc.core.errors import DecryptFailed, EventNotFound, MisuseError, Unauthorized
 from enc.core.primitives.sealing import Truncated
+from enc.core.sealed_forms.personal import seal_private
 from enc.core.trees.state_key import shared_slot
 from tests.apps.personal.conftest import Street
 

@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Any
 
-from enc.cli.shell import profiles
+from enc.cli.common import profiles
 from enc.client import Identity
 from tests.cli.people import Person
 from tests.node.running import RunningNode

@@ -10,7 +10,7 @@ import pytest
 
 from enc.apps import Mailbox
 from enc.apps.dm.outbox import Outbox
-from enc.cli.shell import profiles
+from enc.cli.common import profiles
 from enc.client import Client, Identity
 from tests.cli.dm.mailboxes import Pair, know, thread_of, with_mailbox
 from tests.cli.people import PATIENCE_S, Person

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from enc.cli.shell import profiles
+from enc.cli.common import profiles
 from tests.cli.dm.mailboxes import Pair, know, thread_of
 from tests.cli.people import Person
 

@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from enc.cli.shell.output import visible
+from enc.cli.common.output import visible
 from enc.client import Identity
 from tests.cli.dm.mailboxes import Pair, thread_of, with_mailbox
 from tests.cli.people import Person

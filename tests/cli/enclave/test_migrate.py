@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from enc.cli.shell import profiles
+from enc.cli.common import profiles
 from enc.client import Client, Identity
 from enc.client.enclave.templates import template
 from tests.cli.people import PATIENCE_S, Person
@@ -20,7 +20,7 @@ from tests.node.running import RunningNode
 # The command, which a power cut ends right after a step.
 _CUT = """
 import os, signal, sys
-from enc.client.move import migrate as moving
+from enc.client.migration import migrate as moving
 step, init = sys.argv.pop(1), moving.Mover.__init__
 def cut(self, *what, **more):
     init(self, *what, **more)

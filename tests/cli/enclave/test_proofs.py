@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from enc.cli.shell.exits import FAILED, MISUSE
+from enc.cli.common.exits import FAILED, MISUSE
 from tests.cli.people import Person
 from tests.node.running import RunningNode
 

@@ -1,7 +1,7 @@
 """`enc push status`: how pushes fare, for the owner and for whom they are."""
 
+from enc.cli.common.command_context import CommandContext
 from enc.cli.enclave import push
-from enc.cli.shell.command_context import CommandContext
 from enc.client import Delivery, Identity
 from enc.client.enclave.deliveries import Queue
 from tests.cli.people import Person

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from enc.cli.shell import output
-from enc.cli.shell.search import as_ms, as_search, as_seq, as_tag, as_tags
+from enc.cli.common import output
+from enc.cli.common.event_flags import as_ms, as_search, as_seq, as_tag, as_tags
 from enc.client.enclave.templates import names
 from enc.core.errors import MisuseError
 from tests.cli.people import LATE, Person, team

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 import enc.client
-from enc.cli.shell.failures import NO_ANSWER
+from enc.cli.common.failures import NO_ANSWER
 from enc.client import Unreachable
 from tests.cli.people import Person
 

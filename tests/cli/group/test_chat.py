@@ -10,10 +10,10 @@ from types import SimpleNamespace
 import pytest
 
 from enc.apps.group import Change, Group
+from enc.cli.common import profiles
 from enc.cli.group.chat import GroupChat
 from enc.cli.group.slash_commands import GroupCommands
 from enc.cli.group.view import GroupView
-from enc.cli.shell import profiles
 from enc.client import Client
 from enc.core.errors import Unavailable
 from tests.cli.group_people import Friend, Friends, let_in

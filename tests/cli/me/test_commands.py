@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from enc.apps import Group, Personal
-from enc.cli.shell import profiles
+from enc.cli.common import profiles
 from enc.client import Client, Identity
 from tests.cli.people import AT_ONCE, LATE, Person, with_key
 from tests.client.moved import Town, town

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from enc.bench.kinds import KINDS
+from enc.bench.fault_kinds import KINDS
 from tests.cli.people import Person
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from enc.cli.ops.node_queues import COLUMNS, age
-from enc.node.store.push_protocol import DeliveryResult
+from enc.node.store.push_interface import DeliveryResult
 from enc.node.store.sqlite.store import SqliteStore
 from tests.cli.ops.node_command import enc, failure
 from tests.core.world import START, pub

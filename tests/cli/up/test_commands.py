@@ -14,7 +14,7 @@ from typing import Any
 import httpx
 import pytest
 
-from enc.cli.shell.exits import FAILED, MISUSE
+from enc.cli.common.exits import FAILED, MISUSE
 from tests.cli.people import Person
 from tests.cli.processes import PATIENCE_S, descendants, is_there, until, without_java
 

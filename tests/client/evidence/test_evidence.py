@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from enc.client import Distrust, Evidence, check_evidence, load_evidence
 from enc.client.evidence import evidence as module
-from enc.client.evidence.evidence import Kind, answer_evidence, two_events, two_heads, unconnected
+from enc.client.evidence.evidence import EvidenceKind, answer_evidence, two_events, two_heads, unconnected
 from enc.core.errors import InvalidProof
 from enc.core.log.commit import build_commit
 from enc.core.log.event import erase, finalize, wire_event
@@ -36,7 +36,7 @@ def event(text: str, seq: int = 3, enclave: bytes = ENCLAVE, key: str = "node") 
     return erase(finalize(commit, person(key), START, seq))
 
 
-def heads(kind: Kind, first: TreeHead, then: TreeHead) -> Evidence:
+def heads(kind: EvidenceKind, first: TreeHead, then: TreeHead) -> Evidence:
     return two_heads(kind, ENCLAVE, NODE.public, "a message", first, then)
 
 

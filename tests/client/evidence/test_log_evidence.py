@@ -8,7 +8,7 @@ import pytest
 from msgspec.structs import replace
 
 from enc.client import Evidence, check_evidence, load_evidence
-from enc.client.evidence.evidence import Kind
+from enc.client.evidence.evidence import EvidenceKind
 from enc.client.evidence.log_evidence import log_parts, order_parts, single_parts
 from enc.client.evidence.verdict import Verdict
 from enc.core.errors import InvalidProof
@@ -55,7 +55,7 @@ def edge(world: World, size: int, leaves: Sequence[bytes] = ()) -> tuple[Edge, L
     return Edge().extend(leaves or own)
 
 
-def evidence(world: World, parts: dict[str, Any], kind: Kind = "log", by: str = "node") -> Evidence:
+def evidence(world: World, parts: dict[str, Any], kind: EvidenceKind = "log", by: str = "node") -> Evidence:
     made = Evidence(kind=kind, enclave=world.state.enclave, sequencer=person(by).public, message="found", parts=parts)
     return load_evidence(made.json())
 

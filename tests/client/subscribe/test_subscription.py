@@ -136,7 +136,7 @@ def test_a_real_connection_that_is_cut_while_events_are_written(
 ) -> None:
     monkeypatch.setattr("enc.client.wire.retrying_caller.PAUSES", RetryPauses(first_s=0.0))
     with Served() as node, Relay(node.url) as relay:
-        monkeypatch.setattr("enc.client.clients.setup.now_ms", lambda: node.clock.now)
+        monkeypatch.setattr("enc.client.clients.wiring.now_ms", lambda: node.clock.now)
         enclave = node.found(SMALL)
 
         def heard(seq: int) -> bool:

@@ -13,7 +13,7 @@ from enc.client.witness.quorum import MAX_WITNESSES
 from enc.client.witness.witnesses import parse_witness, parse_witnesses
 from enc.core.errors import InvalidProof, MisuseError
 from enc.core.trees.cosigning import cosign, wire_cosigned
-from tests.client.move.moving import AT_B, B, Moving
+from tests.client.migration.moving import AT_B, B, Moving
 from tests.client.scene import Scene
 from tests.client.stage import FACES, URL, Stage
 from tests.core.world import person

@@ -2,9 +2,9 @@
 
 import pytest
 
-from enc.dataview.fold.sequencers import Handover, History, sequencer_at, spans, with_handovers
+from enc.dataview.fold.sequencers import Handover, SignerHistory, sequencer_at, spans, with_handovers
 
-A: History = [("a", 0)]
+A: SignerHistory = [("a", 0)]
 
 
 @pytest.mark.parametrize(
@@ -23,7 +23,7 @@ A: History = [("a", 0)]
         ([], [Handover(5, "a", "b", False)], []),
     ],
 )
-def test_histories(history: History, handovers: list[Handover], expected: History) -> None:
+def test_histories(history: SignerHistory, handovers: list[Handover], expected: SignerHistory) -> None:
     assert with_handovers(history, handovers) == expected
 
 

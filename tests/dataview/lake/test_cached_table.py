@@ -10,7 +10,7 @@ from enc.dataview.lake.cached_table import CachedTable
 from enc.dataview.lake.driver_rows import DriverLimits
 from enc.dataview.lake.lake import FOLD
 from enc.dataview.lake.tables import Table, TableSpec, Txn
-from enc.dataview.pipeline.pipeline import Batches
+from enc.dataview.pipeline.batch_context import Batches
 
 
 @pytest.fixture

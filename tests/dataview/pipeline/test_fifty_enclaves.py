@@ -7,7 +7,7 @@ import pyarrow as pa
 from pyspark.sql import SparkSession
 
 from enc.core.log.event import finalize, wire_event
-from enc.dataview.rows.rows import RowOrigin, raw_batch
+from enc.dataview.rows.raw_rows import RowOrigin, raw_batch
 from tests.core.world import person
 from tests.dataview.flow import AT, SILVER, Flow
 from tests.dataview.logs import Log

@@ -25,8 +25,8 @@ from enc.dataview.pipeline.upkeep import LakeRetention
 from enc.dataview.publish.status import PIPELINE
 from enc.dataview.rows.schema import QUARANTINE
 from enc.dataview.serving.database import ServingDatabase
+from enc.dataview.views.build_views import BuildResult, Views
 from enc.dataview.views.catalog import built_in
-from enc.dataview.views.run import BuildResult, Views
 from enc.dataview.views.view_file import View
 from tests.core.world import START
 from tests.dataview.flow import SILVER, Flow
@@ -184,7 +184,7 @@ def test_a_stream_goes_on_when_somebody_answers_again(
 def test_a_job_that_is_to_end_begins_no_further_view(
     spark: SparkSession, flow: Flow, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("enc.dataview.pipeline.maintenance.RECOUNT_S", 0.0)
+    monkeypatch.setattr("enc.dataview.pipeline.periodic_tasks.RECOUNT_S", 0.0)
     random_log(29, 5, "club").log().archive(tmp_path / "0.enc")
     source = {"format": "enc_archive", "path": str(tmp_path / "0.enc")}
     job = Job(JobSettings(root=flow.lake.root, sources=(source,), views_seconds=0.0, upkeep_seconds=0.0), spark)
@@ -229,7 +229,7 @@ def test_streams_have_a_share_of_their_own_and_stop_for_no_log(
     spark: SparkSession, flow: Flow, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Views are built in the default pool, and logs are checkpointed beside the streams."""
-    monkeypatch.setattr("enc.dataview.pipeline.maintenance.CHECKPOINTS_S", 0.0)
+    monkeypatch.setattr("enc.dataview.pipeline.periodic_tasks.CHECKPOINTS_S", 0.0)
     monkeypatch.setattr("enc.dataview.pipeline.job.CHECKPOINTS_S", 0.0)
     monkeypatch.setattr("enc.dataview.pipeline.job.CHECKPOINT_AFTER", 1)
     random_log(28, 5, "club").log().archive(tmp_path / "0.enc")
@@ -284,7 +284,7 @@ def test_a_log_that_cannot_be_written_down_keeps_nobody_from_anything(
 def test_what_is_refused_late_is_counted(
     spark: SparkSession, flow: Flow, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("enc.dataview.pipeline.maintenance.RECOUNT_S", 0.0)
+    monkeypatch.setattr("enc.dataview.pipeline.periodic_tasks.RECOUNT_S", 0.0)
     random_log(27, 5, "club").log().archive(tmp_path / "0.enc")
     source = {"format": "enc_archive", "path": str(tmp_path / "0.enc")}
     job = Job(JobSettings(root=flow.lake.root, sources=(source,), views_seconds=0.0), spark)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from enc.dataview.fold.heads import Heads
+from enc.dataview.fold.known_heads import Heads
 from enc.dataview.pipeline.ingest import Ingest
 from enc.dataview.publish.changes import ChangePublisher
 from enc.dataview.publish.serving_writer import ServingWriter

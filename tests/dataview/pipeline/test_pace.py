@@ -3,8 +3,8 @@
 import pytest
 
 from enc.dataview.lake.lake import CHECKPOINT_AFTER, SPECS
-from enc.dataview.pipeline import maintenance
-from enc.dataview.pipeline.maintenance import MAX_REST_S, REST_FACTOR, DueTimer
+from enc.dataview.pipeline import periodic_tasks
+from enc.dataview.pipeline.periodic_tasks import MAX_REST_S, REST_FACTOR, DueTimer
 
 
 class Time:
@@ -17,7 +17,7 @@ class Time:
 @pytest.fixture
 def time(monkeypatch: pytest.MonkeyPatch) -> Time:
     found = Time()
-    monkeypatch.setattr(maintenance, "monotonic", found)
+    monkeypatch.setattr(periodic_tasks, "monotonic", found)
     return found
 
 

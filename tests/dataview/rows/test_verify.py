@@ -12,7 +12,7 @@ from enc.core.errors import from_wire
 from enc.core.log.commit import build_commit
 from enc.core.log.event import erase, finalize, wire_event
 from enc.core.primitives.types import Event
-from enc.dataview.rows.rows import UNKNOWN_CODE, UNREAD_TYPE, RowOrigin, now, raw_batch, unread_row
+from enc.dataview.rows.raw_rows import UNKNOWN_CODE, UNREAD_TYPE, RowOrigin, now, raw_batch, unread_row
 from enc.dataview.rows.schema import RAW, VERIFIED
 from enc.dataview.rows.verify import verified, verify_batch
 from tests.core.world import START, World, person

@@ -22,10 +22,10 @@ from enc.cli.enclave.receiver import Listener
 from enc.client import Distrust, Identity, ReceiverSettings
 from enc.core.errors import MisuseError, Unavailable
 from enc.core.primitives.types import Event
-from enc.dataview.rows.rows import UNREAD_TYPE, RowOrigin, now, raw_batch
+from enc.dataview.rows.raw_rows import UNREAD_TYPE, RowOrigin, now, raw_batch
 from enc.dataview.rows.schema import RAW
 from enc.dataview.source.landing import LandingZone, read_landing
-from enc.dataview.source.notify import NoticeBoard
+from enc.dataview.source.notice_board import NoticeBoard
 from enc.dataview.source.receive import LandingReceiver
 from enc.runtime.backoff import RetryPauses
 from tests.client.pushing import HOOK, Post, push

@@ -21,7 +21,7 @@ from enc.dataview.rows.schema import VERIFIED
 from enc.dataview.rows.verify import verify_batch
 from enc.dataview.source import node_reader, stream
 from enc.dataview.source.node_reader import Span, Tip, read_span, tip
-from enc.dataview.source.notify import NoticeBoard
+from enc.dataview.source.notice_board import NoticeBoard
 from enc.dataview.source.options import SourceOptions, parse_options
 from enc.dataview.source.source import EncReader, EncSource, SpanPartition, push_filter, split_span
 from enc.dataview.source.stream import EncStreamReader, share_fairly

@@ -9,7 +9,7 @@ import pytest
 from enc.core.errors import MisuseError
 from enc.dataview.lake.parquet import filesystem
 from enc.dataview.rows.batch_summary import BatchSummary
-from enc.dataview.rows.rows import RowOrigin, raw_batch
+from enc.dataview.rows.raw_rows import RowOrigin, raw_batch
 from enc.dataview.rows.schema import EVENTS, QUARANTINE, RAW, arrow_schema
 from enc.dataview.source.staging import stage_batches
 from tests.dataview.flow import AT

@@ -12,8 +12,8 @@ from enc.dataview.lake.driver_rows import DriverLimits
 from enc.dataview.publish.changes import ChangePublisher
 from enc.dataview.publish.serving_writer import ServingWriter
 from enc.dataview.views import refresh as view_refresh
+from enc.dataview.views.build_views import Views
 from enc.dataview.views.catalog import view
-from enc.dataview.views.run import Views
 from enc.dataview.views.view_file import View, parse_view
 from tests.dataview.silver import Silver, at, content, entry, event, interval, jobs, post, slot
 

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from enc.node.store.protocol import Store
 from enc.node.store.sqlite import event_index as ids
 from enc.node.store.sqlite.store import SqliteStore
+from enc.node.store.store_interface import Store
 from tests.node.fsck.stores import Damaged, fill
 from tests.node.memory_store import MemoryStore
 from tests.node.store_host import Host

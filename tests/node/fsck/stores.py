@@ -21,10 +21,10 @@ from enc.core.trees.merkle_log import Edge
 from enc.core.trees.tree_head import sign_head
 from enc.node.fsck import Report, check_store
 from enc.node.store.events import SearchItem
-from enc.node.store.protocol import ReadRights, Store
-from enc.node.store.push_protocol import DeliveryResult
+from enc.node.store.push_interface import DeliveryResult
 from enc.node.store.sqlite.store import SqliteStore
 from enc.node.store.steps import Step
+from enc.node.store.store_interface import ReadRights, Store
 from tests.core.registry_world import REGISTRY, TEAM, House, identity_entry, node_entry
 from tests.core.world import GROUP, World, give, move, person, pub
 from tests.node.moving import take_in

@@ -8,8 +8,8 @@ from msgspec.structs import replace
 from enc.core.machine.state import ClosedBundle
 from enc.core.primitives.types import TreeHead
 from enc.node.fsck import Difference, check_enclave, check_store
-from enc.node.store.protocol import Store
 from enc.node.store.sqlite.check import WRONG
+from enc.node.store.store_interface import Store
 from tests.node.fsck.stores import Change, asked, but, event, fill, flip, live, never, nothing, search
 from tests.node.memory_store import MemoryStore
 from tests.node.store_host import NODE, Host

@@ -11,7 +11,7 @@ from enc.core.errors import MisuseError, NodeNotFound, Unavailable
 from enc.node import main
 from enc.node.config import NodeConfig, RegistrySettings
 from enc.node.ops import registration
-from enc.node.ops.registration import Announcer
+from enc.node.ops.registration import NodeRegistrar
 from enc.runtime.backoff import RetryPauses
 from tests.client.moved import Town, town
 from tests.core.world import person
@@ -37,7 +37,7 @@ class Desk:
 def test_it_is_tried_until_it_is_done(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(registration, "PAUSES", RetryPauses(first_s=0.0))
     desk = Desk(Unavailable("not yet"), ValueError("a fault of ours"), None)
-    announcer = Announcer(desk, ("http://a",))
+    announcer = NodeRegistrar(desk, ("http://a",))
     announcer.start()
     announcer._thread.join()
     assert desk.calls == 3
@@ -45,7 +45,7 @@ def test_it_is_tried_until_it_is_done(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_it_is_tried_no_more_once_the_node_stops() -> None:
     desk = Desk(Unavailable("not yet"))
-    announcer = Announcer(desk, ("http://a",))
+    announcer = NodeRegistrar(desk, ("http://a",))
     announcer.stop()
     announcer._thread.start()
     announcer._thread.join()

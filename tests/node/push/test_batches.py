@@ -1,4 +1,4 @@
-"""The mailroom: batches are made once an interval, old ones forgotten, and no fault of it ends the sequencer."""
+"""Push batches are made once an interval, old ones are deleted, and a fault there does not stop the sequencer."""
 
 import threading
 from typing import Any
@@ -9,7 +9,7 @@ from enc.core.errors import Unavailable
 from enc.node.push import batches as module
 from enc.node.push.batches import BatchRetention, PushBatcher
 from enc.node.sequence.sequencer import Sequencer
-from enc.node.store.push_protocol import BatchLimits, DeliveryResult
+from enc.node.store.push_interface import BatchLimits, DeliveryResult
 from tests.node.memory_store import MemoryStore
 from tests.node.push_host import all_batches, found, listen, say
 from tests.node.store_host import NODE, Host

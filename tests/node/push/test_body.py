@@ -13,10 +13,10 @@ from enc.core.log.event import check_event, parse_event, wire_event
 from enc.core.primitives.types import Event
 from enc.node.push.body import BatchFilter, render
 from enc.node.store.events import RawEvent
-from enc.node.store.protocol import Store
-from enc.node.store.push_protocol import BatchNotice, EventRange, PushBatch
+from enc.node.store.push_interface import BatchNotice, EventRange, PushBatch
 from enc.node.store.sqlite import event_slices
 from enc.node.store.sqlite.store import SqliteStore
+from enc.node.store.store_interface import Store
 from tests.node.memory_store import MemoryStore
 from tests.node.store_host import Host, live
 

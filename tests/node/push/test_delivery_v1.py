@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from enc.core.primitives.types import Receipt
-from enc.node.store.protocol import Store
 from enc.node.store.sqlite.store import SqliteStore
+from enc.node.store.store_interface import Store
 from tests.core.rules.v1.matrices import MATRICES, PEOPLE, expected
 from tests.core.world import person, pub
 from tests.core.world_v1 import bundle, change, has, manifest, row

@@ -1,7 +1,7 @@
 """What an operator sees of deliveries."""
 
 from enc.node.ops.metrics import CachedReading, Metrics
-from enc.node.store.push_protocol import DeliveryResult
+from enc.node.store.push_interface import DeliveryResult
 from tests.node.metrics_page import figures
 from tests.node.pushing import CONFIG, report, room, say, settle
 from tests.node.served import Served

@@ -10,7 +10,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from msgspec import Struct
 
 from enc.node.push.schedule import COPIES, HOST_AHEAD_MS, HOST_BURST_MS, OVERHEAD, Bounds, QueueHealth, Schedule
-from enc.node.store.push_protocol import DueBatch
+from enc.node.store.push_interface import DueBatch
 
 MIB = 1 << 20
 NOW = 1_000_000

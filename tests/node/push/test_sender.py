@@ -33,7 +33,7 @@ from enc.node.push.sender_pipe import (
 )
 from enc.node.push.supervisor import PushSupervisor
 from enc.node.store.events import RawEvent
-from enc.node.store.push_protocol import DeliveryResult, DueBatch, EventRange, PushBatch
+from enc.node.store.push_interface import DeliveryResult, DueBatch, EventRange, PushBatch
 from enc.runtime.backoff import RetryPauses
 from tests.core.world import START, person
 
@@ -402,7 +402,7 @@ class Side:
 TALK = """
 import os, sys
 from enc.node.push.sender_pipe import *
-from enc.node.store.push_protocol import DeliveryResult
+from enc.node.store.push_interface import DeliveryResult
 def hear():
     head = sys.stdin.buffer.read(4)
     return read_to_sender(sys.stdin.buffer.read(length(head))) if head else None

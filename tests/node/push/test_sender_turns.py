@@ -8,7 +8,7 @@ import pytest
 
 from enc.node.push import sender as module
 from enc.node.push.schedule import Bounds, Schedule
-from enc.node.store.push_protocol import DueBatch
+from enc.node.store.push_interface import DueBatch
 
 QUEUES, PER_S = 300, 100.0
 

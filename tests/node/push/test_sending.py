@@ -18,7 +18,7 @@ from msgspec import structs
 from enc.core.primitives.types import Receipt
 from enc.node.config import PushSettings
 from enc.node.push.supervisor import PushSupervisor
-from enc.node.store.push_protocol import DeliveryResult
+from enc.node.store.push_interface import DeliveryResult
 from enc.node.store.sqlite.store import SqliteStore
 from tests.core.world import person, pub
 from tests.forked import run

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from enc.node.read import deliveries
-from enc.node.store.push_protocol import DeliveryResult
+from enc.node.store.push_interface import DeliveryResult
 from enc.runtime import checked_http_async
 from tests.core.world import person, pub
 from tests.node.pushing import CONFIG, OTHER_URL, PUSHED, URL, register, report, revoke, room, say, settle

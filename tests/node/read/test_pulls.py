@@ -14,7 +14,7 @@ from enc.node.config import LimitSettings as NodeLimits
 from enc.node.push.body import render
 from enc.node.read import pulls
 from enc.node.read.access import Access
-from enc.node.store.push_protocol import DeliveryResult
+from enc.node.store.push_interface import DeliveryResult
 from tests.core.world import person
 from tests.node.pushing import (
     CONFIG,

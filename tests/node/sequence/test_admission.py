@@ -14,7 +14,7 @@ from enc.node.config import NodeConfig, RateSettings, RetentionSettings
 from enc.node.limits.quota import Quota
 from enc.node.sequence.admitted import AdmittedCommit, CommitOutcome
 from enc.node.sequence.sequencer import Sequencer, SequencerSettings
-from enc.node.store.protocol import Usage
+from enc.node.store.store_interface import Usage
 from tests.core.world import LIFETIME, START, person, pub
 from tests.node.admission_setup import admitting, codes, founds, outcome
 from tests.node.memory_store import MemoryStore

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from enc.node.store.protocol import Store
 from enc.node.store.sqlite.store import SqliteStore
+from enc.node.store.store_interface import Store
 from tests.node.memory_store import MemoryStore
 from tests.node.store_host import Host
 

@@ -5,7 +5,7 @@ from itertools import accumulate
 from hypothesis import given
 from hypothesis import strategies as st
 
-from enc.node.store.push_protocol import BatchLimits
+from enc.node.store.push_interface import BatchLimits
 from enc.node.store.sqlite.push.batching import BatchDraft, OutboxRun, batches_of
 
 MANY = BatchLimits()

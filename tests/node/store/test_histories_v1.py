@@ -16,8 +16,8 @@ from enc.core.machine.replay import Replay
 from enc.core.primitives.encoding import compact_json
 from enc.core.primitives.types import Receipt
 from enc.node.fsck import check_store
-from enc.node.store.protocol import Store
 from enc.node.store.sqlite.store import SqliteStore
+from enc.node.store.store_interface import Store
 from tests.core.world import person, pub
 from tests.core.world_v1 import bundle, change, has
 from tests.node.memory_store import MemoryStore

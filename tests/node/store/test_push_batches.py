@@ -5,7 +5,7 @@ from typing import Any
 
 from enc.core.log.event import wire_event
 from enc.core.primitives.encoding import compact_json
-from enc.node.store.push_protocol import (
+from enc.node.store.push_interface import (
     BatchLimits,
     DeadBatch,
     DeliveryResult,

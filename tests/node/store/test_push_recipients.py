@@ -7,11 +7,11 @@ import pytest
 from enc.core.log.commit import build_commit, build_manifest
 from enc.core.primitives.encoding import compact_json
 from enc.core.primitives.types import Receipt
-from enc.node.store.protocol import Store
-from enc.node.store.push_protocol import (
+from enc.node.store.push_interface import (
     BatchNotice,
     PushTotals,
 )
+from enc.node.store.store_interface import Store
 from tests.core import world_v1
 from tests.core.world import give, init, move, person, pub, rule
 from tests.node.push_host import OTHER, PUSHED, URL, found, listen, notices, pushed, say, spread

@@ -8,7 +8,7 @@ import pytest
 from msgspec.structs import replace
 
 from enc.core.rules.policy_types import Effects, EndpointChange
-from enc.node.store.push_protocol import (
+from enc.node.store.push_interface import (
     BatchNotice,
     DeliveryResult,
     EventRange,

@@ -17,9 +17,9 @@ from enc.core.primitives.encoding import compact_json
 from enc.core.primitives.types import Event, KeyRecord, Receipt
 from enc.node.fsck import check_store
 from enc.node.sequence.batch_overlay import BatchOverlay, NodeCache
-from enc.node.store.protocol import Store
-from enc.node.store.sqlite import records
+from enc.node.store.sqlite import registry_records
 from enc.node.store.sqlite.store import SqliteStore
+from enc.node.store.store_interface import Store
 from tests.core.registry_world import REGISTRY, TEAM, House, identity_entry, node_entry
 from tests.core.world import Json, init, person
 from tests.node.memory_store import MemoryStore
@@ -229,7 +229,7 @@ def test_a_write_that_fails_leaves_no_record(tmp_path: Path, monkeypatch: pytest
         put(*args)
         raise sqlite3.OperationalError("disk is full")
 
-    put = records.put_records
+    put = registry_records.put_records
     monkeypatch.setattr("enc.node.store.sqlite.batch.put_records", fails)
     (error,) = office.run(office.enter("node", "Reg_Node", node_entry("node")))
     assert getattr(error, "code", "") == "UNAVAILABLE"
@@ -253,11 +253,11 @@ def test_a_write_that_fails_leaves_no_record(tmp_path: Path, monkeypatch: pytest
 )
 def test_every_listing_has_its_index_and_sorts_nothing(tmp_path: Path, more: Any, index: str) -> None:
     SqliteStore(tmp_path / "enc.db").close()
-    query, args = records.listing(b"", 10, more.get("app"), more.get("creator"))
+    query, args = registry_records.listing(b"", 10, more.get("app"), more.get("creator"))
     with closing(sqlite3.connect(tmp_path / "enc.db")) as db:
         (step,) = [row[-1] for row in db.execute(f"EXPLAIN QUERY PLAN {query}", (1, *args))]
         assert f"USING INDEX {index} (" in step
         assert "key>?" in step
-        for lookup, values in ((records.BY_KEY, (1, "node", b"")), (records.BY_ENTRY, (1, b""))):
+        for lookup, values in ((registry_records.BY_KEY, (1, "node", b"")), (registry_records.BY_ENTRY, (1, b""))):
             (step,) = [row[-1] for row in db.execute(f"EXPLAIN QUERY PLAN {lookup}", values)]
             assert step.startswith("SEARCH records USING")

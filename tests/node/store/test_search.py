@@ -16,9 +16,9 @@ from msgspec.structs import replace
 from enc.core.log.event import erase
 from enc.core.log.filter import Filter, parse_filter
 from enc.core.rules.policy_types import ReadScope
-from enc.node.store.protocol import ReadRights, Store
 from enc.node.store.sqlite import connection, search, search_plan
 from enc.node.store.sqlite.store import SqliteStore
+from enc.node.store.store_interface import ReadRights, Store
 from tests.core.world import START
 from tests.node.memory_store import MemoryStore
 from tests.node.store_host import EVERYTHING, Host, Log, effort, seqs

@@ -18,10 +18,10 @@ from enc.node.fsck import check_store
 from enc.node.fsck.searches import EVERYTHING
 from enc.node.imports.replay import StagedReplay
 from enc.node.signatures.import_check import ImportSignaturePool
-from enc.node.store.protocol import Charge, Staging, Store, Usage
 from enc.node.store.sqlite import staging as module
 from enc.node.store.sqlite.store import SqliteStore
 from enc.node.store.steps import AppendRun, Step
+from enc.node.store.store_interface import Charge, Staging, Store, Usage
 from tests.core.world import GROUP, START, World, give, move, person
 from tests.node.memory_store import MemoryStore
 from tests.node.moving import take_in

@@ -12,9 +12,9 @@ from enc.core.machine.memory import EnclaveMemory
 from enc.core.machine.replay import Replay
 from enc.core.rules.policy_types import ReadScope
 from enc.core.trees.tree_head import check_bound_head
-from enc.node.store.protocol import ReadRights, Store, Usage
 from enc.node.store.sqlite import event_index as ids
 from enc.node.store.sqlite import search_plan
+from enc.node.store.store_interface import ReadRights, Store, Usage
 from tests.core.world import START, person, pub
 from tests.node.store_host import EVERYTHING, NODE, Host, Log, live, seqs
 

@@ -13,8 +13,8 @@ from msgspec.structs import replace
 from enc.core.errors import MisuseError, Unavailable
 from enc.core.log.filter import Filter
 from enc.core.primitives.types import Receipt
-from enc.node.store.protocol import Usage
 from enc.node.store.sqlite.store import SqliteStore
+from enc.node.store.store_interface import Usage
 from tests.core.world import START
 from tests.node.store_host import EVERYTHING, Host, Log, failing_commit, seqs
 

@@ -7,10 +7,10 @@ from enc.apps.dm.errors import NoEpoch
 from enc.apps.dm.peer import Peer
 from enc.apps.dm.records import MAX_TEXT, CopyRecord
 from enc.apps.dm.tags import AT_TAG, FROM_TAG, MAILBOX_TAG, NODE_TAG
-from enc.core.apps import dm
 from enc.core.errors import MisuseError
 from enc.core.primitives.sealing import NONCE_SIZE
 from enc.core.primitives.signing import PrivateKey
+from enc.core.sealed_forms import dm
 
 Random = Callable[[int], bytes]
 TagList = list[tuple[str, ...]]

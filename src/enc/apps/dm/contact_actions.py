@@ -4,11 +4,11 @@ from enc.apps.dm.compose import TagList, check_text, decline_tags
 from enc.apps.dm.errors import UnknownContact
 from enc.apps.dm.mailbox_reader import MailboxReader
 from enc.apps.dm.peer import ContactState, Peer
-from enc.apps.dm.records import CopyRecord, Kind
+from enc.apps.dm.records import CopyKind, CopyRecord
 from enc.apps.people.address_book import Place
 from enc.client.enclave.writes import Id, as_bytes
-from enc.core.apps import dm
 from enc.core.errors import Unauthorized
+from enc.core.sealed_forms import dm
 
 
 class ContactActions(MailboxReader):
@@ -126,7 +126,7 @@ class ContactActions(MailboxReader):
         self.sync()
 
 
-def record_at(place: Place | None, kind: Kind = "message", text: str = "") -> CopyRecord:
+def record_at(place: Place | None, kind: CopyKind = "message", text: str = "") -> CopyRecord:
     """Return a record for a mailbox at `place`; without one, for wherever the contact is found."""
     if place is None:
         return CopyRecord(kind=kind, text=text)

@@ -7,12 +7,12 @@ from enc.apps.dm.open_message import open_greeting
 from enc.apps.dm.peer import Peer
 from enc.apps.dm.tags import MAILBOX_TAG, NODE_TAG, claimed_url, tag_value
 from enc.apps.people.address_book import Place
-from enc.core.apps import dm
 from enc.core.errors import DecryptFailed, PeerError
 from enc.core.primitives.encoding import unhex
 from enc.core.primitives.sealing import shared_key
 from enc.core.primitives.signing import PrivateKey
 from enc.core.primitives.types import Event
+from enc.core.sealed_forms import dm
 
 
 class ContactClaims:

@@ -5,11 +5,11 @@ from collections.abc import Iterator
 from msgspec import Struct
 
 from enc.apps.dm.errors import EpochForeign, EpochReplayed, EpochUnknown, TruncatedMessage, WrongKey
-from enc.core.apps import dm
 from enc.core.errors import DecryptFailed
 from enc.core.primitives.encoding import unb64
 from enc.core.primitives.sealing import NONCE_SIZE, TAG_SIZE
 from enc.core.primitives.signing import PrivateKey
+from enc.core.sealed_forms import dm
 
 
 class OwnEpochs:

@@ -32,12 +32,12 @@ from enc.apps.dm.tags import (
 from enc.apps.dm.thread import ThreadEntry, sent_entry
 from enc.apps.people.address_book import Place
 from enc.client.verify.items import Item
-from enc.core.apps import dm
 from enc.core.errors import PeerError
 from enc.core.primitives.encoding import unhex
 from enc.core.primitives.signing import PrivateKey
 from enc.core.primitives.types import Event
 from enc.core.rules.content import content_object, revised_id
+from enc.core.sealed_forms import dm
 
 MAX_REFUSALS = 1000
 

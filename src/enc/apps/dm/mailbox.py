@@ -10,14 +10,14 @@ from enc.apps.dm.errors import NoPlace, NoSuchMessage
 from enc.apps.dm.mailbox_locator import LABEL
 from enc.apps.dm.outbox import Repaired, mark_kept
 from enc.apps.dm.peer import Peer
-from enc.apps.dm.records import CopyRecord, State
+from enc.apps.dm.records import CopyRecord, CopyState
 from enc.apps.dm.thread import ThreadEntry
 from enc.apps.people.address_book import AddressBook, Place
 from enc.apps.people.announcing import announce, own_place
 from enc.client import Client
 from enc.client.enclave.writes import Id
-from enc.core.apps import dm
 from enc.core.errors import EncError, MisuseError, WorldError
+from enc.core.sealed_forms import dm
 
 
 class Mailbox(ContactActions):
@@ -133,7 +133,7 @@ def _mine(peer: Peer, ref: bytes) -> CopyRecord:
     return record
 
 
-_GONE: dict[State, str] = {
+_GONE: dict[CopyState, str] = {
     "pending": "the message has not arrived yet: `repair` first",
     "refused": "the message was refused ({code}) and is not in their mailbox",
     "retracted": "the message is already retracted: name another one",

@@ -7,10 +7,10 @@ from typing import NoReturn
 from enc.apps.dm.epochs import OwnEpochs, check_whole
 from enc.apps.dm.errors import SealedForAnother, Swapped, WrongKey
 from enc.apps.dm.records import MAX_TEXT
-from enc.core.apps import dm
 from enc.core.errors import DecryptFailed
 from enc.core.primitives.encoding import strict_json
 from enc.core.primitives.sealing import NONCE_SIZE, TAG_SIZE, open_sealed
+from enc.core.sealed_forms import dm
 
 MAX_TRIED = 256
 """Keys tried to find out why something does not open: bounds what a hostile contact can cost."""

@@ -15,11 +15,10 @@ from msgspec.structs import replace
 from enc.apps.dm import records
 from enc.apps.dm.compose import Composer, TagList
 from enc.apps.dm.peer import Peer
-from enc.apps.dm.records import Act, CopyRecord, Kind
+from enc.apps.dm.records import CopyAct, CopyKind, CopyRecord
 from enc.apps.dm.tags import TO_TAG
 from enc.apps.people.address_book import Place
 from enc.client import Distrust, Enclave, LostRange
-from enc.core.apps import dm
 from enc.core.errors import (
     EncError,
     EnclaveNotFound,
@@ -32,6 +31,7 @@ from enc.core.errors import (
 )
 from enc.core.primitives.signing import PrivateKey
 from enc.core.primitives.types import Commit
+from enc.core.sealed_forms import dm
 
 UNKNOWN = (Distrust, LostRange, RateLimited, Expired, EnclaveNotFound, NodeNotFound)
 """Errors after which the delivery stays pending: the contact's node has not rejected it. A node
@@ -60,8 +60,8 @@ class Repaired(Struct, frozen=True):
 
     who: bytes
     ref: bytes
-    kind: Kind
-    act: Act
+    kind: CopyKind
+    act: CopyAct
     text: str
     """The message's text, after the edit if it is one."""
     error: EncError | None = None
@@ -84,7 +84,7 @@ class Outbox:
     ) -> None:
         self._own, self._key, self._composer, self._locate, self._sync = own, key, composer, locate, sync
 
-    def post(self, peer: Peer, record: CopyRecord, act: Act, text: str = "", ref: bytes | None = None) -> bytes:
+    def post(self, peer: Peer, record: CopyRecord, act: CopyAct, text: str = "", ref: bytes | None = None) -> bytes:
         """Send a message, an invitation, an edit or a retraction; return the `sent` event's id.
 
         If the contact's node rejects it, the error is raised after the copy records it. After a
@@ -146,7 +146,7 @@ class Outbox:
 
     def repair(self, peer: Peer, ref: bytes, record: CopyRecord) -> Repaired:
         """Resume and return the outcome. Only Distrust is raised."""
-        act: Act = "send" if record.pending is None else record.pending.act
+        act: CopyAct = "send" if record.pending is None else record.pending.act
         text = record.text if record.pending is None or act != "edit" else record.pending.text
         error: EncError | None = None
         try:
@@ -159,7 +159,7 @@ class Outbox:
         is_left = peer.records[ref].pending is not None
         return Repaired(peer.identity, ref, record.kind, act, text, error, is_left)
 
-    def compose(self, peer: Peer, record: CopyRecord, act: Act, text: str) -> CopyRecord:
+    def compose(self, peer: Peer, record: CopyRecord, act: CopyAct, text: str) -> CopyRecord:
         """Return the copy with the signed commit in it."""
         theirs = self._locate(peer, record)
         record = replace(record, mailbox=theirs.hex)

@@ -19,21 +19,21 @@ from enc.core.primitives.types import Commit, Receipt
 MAX_TEXT = 32 << 10
 """Bytes of one text: the copy with its commit stays below the node's limit."""
 
-Kind = Literal["message", "invite", "place"]
-Act = Literal["send", "edit", "retract"]
-State = Literal["pending", "delivered", "refused", "retracted", "removed"]
+CopyKind = Literal["message", "invite", "place"]
+CopyAct = Literal["send", "edit", "retract"]
+CopyState = Literal["pending", "delivered", "refused", "retracted", "removed"]
 
 
 class Pending(Struct, frozen=True):
     """A delivery in progress. `text`: the message's text after an edit."""
 
-    act: Act
+    act: CopyAct
     commit: dict[str, Any]
     text: str = ""
 
 
 class CopyRecord(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    kind: Kind = "message"
+    kind: CopyKind = "message"
     text: str = ""
     mailbox: str = ""
     """The contact's, in hex. With `node`, its URL, a new device can write there."""
@@ -44,7 +44,7 @@ class CopyRecord(Struct, frozen=True, kw_only=True, omit_defaults=True):
     sender_seq: int = -1
     delivers: int = -1
     """The epoch of the owner's mailbox that was sent with it."""
-    state: State = "pending"
+    state: CopyState = "pending"
     code: str = ""
     """The error code of the last act, if it was refused."""
     id: str = ""
@@ -75,7 +75,7 @@ def parse_record(raw: bytes) -> CopyRecord:
     return record
 
 
-def begun(record: CopyRecord, act: Act, commit: Commit, text: str = "") -> CopyRecord:
+def begun(record: CopyRecord, act: CopyAct, commit: Commit, text: str = "") -> CopyRecord:
     return replace(record, pending=Pending(act, wire_commit(commit), text), code="")
 
 
@@ -100,7 +100,7 @@ def done(record: CopyRecord, receipt: Receipt) -> CopyRecord:
 
 def refused(record: CopyRecord, code: str) -> CopyRecord:
     """Return the record after the node has refused the pending act: earlier ones stay in effect."""
-    state: State = "refused" if record.pending is not None and record.pending.act == "send" else record.state
+    state: CopyState = "refused" if record.pending is not None and record.pending.act == "send" else record.state
     return replace(record, pending=None, state=state, code=code)
 
 

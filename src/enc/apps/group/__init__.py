@@ -29,11 +29,11 @@ from enc.apps.group.views import (
     EpochView,
     GroupEntry,
     GroupMember,
+    GroupStatus,
     Invitation,
     Invited,
     Reaction,
     Sent,
-    Status,
 )
 
 __all__ = [
@@ -45,6 +45,7 @@ __all__ = [
     "GroupEntry",
     "GroupFold",
     "GroupMember",
+    "GroupStatus",
     "Invitation",
     "Invited",
     "Irreplaceable",
@@ -58,7 +59,6 @@ __all__ = [
     "NotTheOwner",
     "Reaction",
     "Sent",
-    "Status",
     "TooManyMembers",
     "check_group",
     "group_manifest",

@@ -10,12 +10,12 @@ from enc.apps.group.errors import NotSealable, TooManyMembers
 from enc.apps.group.group_reader import GroupReader
 from enc.apps.group.rights import check_admin
 from enc.apps.group.views import EpochView
-from enc.core.apps.group_envelope import NONCE12, SECRET
-from enc.core.apps.group_ratchet import propose
-from enc.core.apps.group_state import Randomness
 from enc.core.primitives.encoding import compact_json
 from enc.core.primitives.signing import PrivateKey
 from enc.core.primitives.types import CommitLimits, Receipt
+from enc.core.sealed_forms.group_envelope import NONCE12, SECRET
+from enc.core.sealed_forms.group_ratchet import propose
+from enc.core.sealed_forms.group_state import Randomness
 
 RACES = 64
 """Races lost in a row before a client gives up: in each, another event was taken first."""

@@ -2,7 +2,7 @@
 
 An epoch counts if and only if the group's rules allow its event, its author is an admin member
 after it, it carries no `auto-delete` tag, its content is strict JSON, and
-`enc.core.apps.group_ratchet.accept` finds in it exactly what the tree and the state dictate. Whether its
+`enc.core.sealed_forms.group_ratchet.accept` finds in it exactly what the tree and the state dictate. Whether its
 secret reached us, or fits, does not matter for that.
 """
 
@@ -13,16 +13,16 @@ from msgspec.structs import replace
 
 from enc.apps.group.membership import Membership
 from enc.apps.group.views import EpochView
-from enc.core.apps.group_envelope import Envelope, parse_envelope, unwrap
-from enc.core.apps.group_message import SenderChain
-from enc.core.apps.group_opening import consume, consume_handoff
-from enc.core.apps.group_ratchet import accept
-from enc.core.apps.group_state import NO_EPOCH, HeldEpoch, PublicGroupState, Secrets
 from enc.core.errors import DecryptFailed, EncError, InvalidCommit
 from enc.core.log.commit import auto_delete_at
 from enc.core.primitives.signing import PrivateKey
 from enc.core.primitives.types import Event
 from enc.core.rules.content import content_object
+from enc.core.sealed_forms.group_envelope import Envelope, parse_envelope, unwrap
+from enc.core.sealed_forms.group_message import SenderChain
+from enc.core.sealed_forms.group_opening import consume, consume_handoff
+from enc.core.sealed_forms.group_ratchet import accept
+from enc.core.sealed_forms.group_state import NO_EPOCH, HeldEpoch, PublicGroupState, Secrets
 
 CARRIERS = ("Move", "AC_Bundle", "rotate")
 """Types whose content may carry an epoch."""

@@ -9,7 +9,7 @@ from typing import Any
 from enc.apps.group.epochs import Epochs, Keys
 from enc.apps.group.membership import Membership
 from enc.apps.group.messages import Messages
-from enc.apps.group.views import Change, ChangeKind, EpochView, GroupMember, Status
+from enc.apps.group.views import Change, ChangeKind, EpochView, GroupMember, GroupStatus
 from enc.core.primitives.types import Event
 from enc.core.rules.content import content_object
 
@@ -95,8 +95,8 @@ class GroupFold:
     def myself(self) -> GroupMember:
         return self.membership.person(self.me)
 
-    def status(self) -> Status:
-        return Status(
+    def status(self) -> GroupStatus:
+        return GroupStatus(
             lifecycle=self.membership.lifecycle,
             seq=self.seq,
             me=self.myself(),

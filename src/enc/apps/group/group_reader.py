@@ -10,7 +10,7 @@ from enc.apps.group.epochs import Keys
 from enc.apps.group.errors import NotAMember
 from enc.apps.group.fold import GroupFold
 from enc.apps.group.following import Following
-from enc.apps.group.views import Change, EpochView, GroupEntry, GroupMember, Status
+from enc.apps.group.views import Change, EpochView, GroupEntry, GroupMember, GroupStatus
 from enc.client import Client, Distrust, Enclave, Forgery, Item
 from enc.client.enclave.writes import Id, as_bytes
 from enc.client.evidence.evidence import answer_evidence
@@ -234,7 +234,7 @@ class GroupReader:
 
     # What is shown
 
-    def status(self) -> Status:
+    def status(self) -> GroupStatus:
         with self._lock:
             found = self._fold.status()
             if self._left <= found.seq:

@@ -17,9 +17,9 @@ from enc.apps.personal import Personal, Question, Received, Refuted, Unconfirmed
 from enc.apps.personal.notice_verification import Confirmer
 from enc.client import Client
 from enc.client.enclave.writes import Id
-from enc.core.apps.personal import OpenedNotice
 from enc.core.errors import MisuseError
 from enc.core.primitives.encoding import unhex
+from enc.core.sealed_forms.personal import OpenedNotice
 from enc.runtime.clock import now_ms
 
 

@@ -8,10 +8,10 @@ from enc.apps.group.messages import AGAIN, REPLY, TO, tag
 from enc.apps.group.rights import check_deleting, check_text, check_writing
 from enc.apps.group.views import Sent
 from enc.client.enclave.writes import Id, as_bytes
-from enc.core.apps.group_envelope import NONCE12
-from enc.core.apps.group_message import seal_message
 from enc.core.primitives.encoding import compact_json
 from enc.core.primitives.types import Receipt, Tags
+from enc.core.sealed_forms.group_envelope import NONCE12
+from enc.core.sealed_forms.group_message import seal_message
 
 
 class MessageActions(EpochMaker):

@@ -11,11 +11,11 @@ from msgspec.structs import replace
 from enc.apps.group.epochs import Epochs
 from enc.apps.group.membership import SEALED
 from enc.apps.group.views import EntryKind, GroupEntry, Reaction
-from enc.core.apps.group_message import check_place, open_message, read_sealed
 from enc.core.errors import EncError, InvalidCommit
 from enc.core.primitives.encoding import unhex
 from enc.core.primitives.types import Event
 from enc.core.rules.content import revised_id
+from enc.core.sealed_forms.group_message import check_place, open_message, read_sealed
 
 REPLY, AGAIN = ("r", "reply"), ("again",)
 """Tags, without the id: the entry that is answered; and the sender's own failed event that this one
@@ -24,7 +24,7 @@ TO = ("r",)
 """The tag of a reaction's entry."""
 REPEAT = "sealed with a key that was used before"
 
-Kind = Literal["message", "notice", "edit", "delete", "reaction"]
+ContentKind = Literal["message", "notice", "edit", "delete", "reaction"]
 
 
 class OpenedContent(Struct, frozen=True):
@@ -57,7 +57,7 @@ class Messages:
         self.verdicts: dict[bytes, OpenedContent] = {}
         """Results for events that did not open, our own included."""
 
-    def apply(self, event: Event) -> tuple[Kind, GroupEntry | None, Reaction | None] | None:
+    def apply(self, event: Event) -> tuple[ContentKind, GroupEntry | None, Reaction | None] | None:
         """Apply an event; return what it does to the conversation, or None."""
         if event.type in SEALED or event.type == "Update":
             self._sealed.setdefault(event.from_, []).append(event.seq)
@@ -128,7 +128,7 @@ class Messages:
 
     # Kinds of events
 
-    def _entry(self, event: Event) -> tuple[Kind, GroupEntry | None, Reaction | None]:
+    def _entry(self, event: Event) -> tuple[ContentKind, GroupEntry | None, Reaction | None]:
         opened, kind = self._open(event), cast(EntryKind, event.type)
         self._drop_first_try(event, opened.text)
         entry = GroupEntry(
@@ -158,7 +158,7 @@ class Messages:
         if old is not None and (old.author, old.text) == (event.from_, text):
             del self.entries[old.id]
 
-    def _reaction(self, event: Event) -> tuple[Kind, GroupEntry | None, Reaction | None]:
+    def _reaction(self, event: Event) -> tuple[ContentKind, GroupEntry | None, Reaction | None]:
         opened, to = self._open(event), _tagged(event, TO)
         if opened.text is None or to is None:
             return "reaction", None if to is None else self.shown(to), None
@@ -175,7 +175,7 @@ class Messages:
         del self._reactions[to][id_], self._reacted[id_]
         return to
 
-    def _edit(self, event: Event) -> tuple[Kind, GroupEntry | None, Reaction | None]:
+    def _edit(self, event: Event) -> tuple[ContentKind, GroupEntry | None, Reaction | None]:
         """Apply an edit. The latest one counts even if it does not open: the node erased the former
         text.
         """
@@ -188,7 +188,7 @@ class Messages:
         )
         return "edit", self.shown(id_), None
 
-    def _delete(self, event: Event) -> tuple[Kind, GroupEntry | None, Reaction | None]:
+    def _delete(self, event: Event) -> tuple[ContentKind, GroupEntry | None, Reaction | None]:
         id_ = revised_id(event)
         to = self._drop_reaction(id_)
         if to is not None:

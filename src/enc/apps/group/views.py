@@ -5,10 +5,10 @@ from typing import Any, Literal
 
 from msgspec import Struct
 
-from enc.core.apps.personal import Handoff
 from enc.core.primitives.types import Receipt
+from enc.core.sealed_forms.personal import Handoff
 
-State = Literal["OUTSIDER", "PENDING", "MEMBER", "BLOCKED"]
+MemberState = Literal["OUTSIDER", "PENDING", "MEMBER", "BLOCKED"]
 EntryKind = Literal["message", "notice"]
 
 
@@ -86,7 +86,7 @@ class EpochView(Struct, frozen=True, kw_only=True):
     """Why we lack the secret of an epoch that counts, so that nothing can be sealed under it."""
 
 
-class Status(Struct, frozen=True, kw_only=True):
+class GroupStatus(Struct, frozen=True, kw_only=True):
     """The status of the group, from its log."""
 
     lifecycle: str

@@ -9,9 +9,9 @@ from msgspec import Struct
 
 from enc.apps.personal.ledger import LedgerEntry
 from enc.client import Identity
-from enc.core.apps.personal import open_private, seal_private
 from enc.core.errors import DecryptFailed, InvalidCommit, MisuseError
 from enc.core.primitives.encoding import compact_json, strict_json
+from enc.core.sealed_forms.personal import open_private, seal_private
 
 MAX_PLAINTEXT = 500_000
 """Bytes of a document as JSON. Sealed and in hex it is twice as long; a content has at most 1

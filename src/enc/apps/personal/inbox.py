@@ -8,8 +8,8 @@ from enc.apps.personal.ledger import LedgerEntry
 from enc.apps.personal.notice_verification import Confirmer, Question, Received, Unconfirmed, judge, unconfirmed_state
 from enc.apps.personal.open_notice import opened_notice
 from enc.client import Client
-from enc.core.apps.personal import OpenedNotice
 from enc.core.errors import DecryptFailed, PeerError, WorldError
+from enc.core.sealed_forms.personal import OpenedNotice
 
 MAX_SILENT = 4
 """Sources without an answer that one review waits for: strangers choose the sources."""

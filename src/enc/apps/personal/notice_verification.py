@@ -12,7 +12,6 @@ from msgspec import UNSET, Struct
 
 from enc.apps.people.address_book import Contact
 from enc.client import Client, Enclave, EventFact
-from enc.core.apps.personal import OpenedNotice
 from enc.core.errors import (
     EncError,
     EnclaveNotFound,
@@ -26,6 +25,7 @@ from enc.core.primitives.types import Event
 from enc.core.rules.content import content_object
 from enc.core.rules.parse_manifest import parse_manifest
 from enc.core.rules.policy_types import Policy
+from enc.core.sealed_forms.personal import OpenedNotice
 
 PENDING_MS = 24 * 60 * 60 * 1000
 """How long a notice may be pending while its source answers, but does not show the action."""
@@ -37,7 +37,7 @@ FRIEND_STATE = 2
 MAX_MOVES = 1000
 """Moves of an inviter that are searched if a notice names none."""
 
-State = Literal["confirmed", "pending", "discarded"]
+NoticeState = Literal["confirmed", "pending", "discarded"]
 
 
 class Unconfirmed(PeerError):
@@ -63,7 +63,7 @@ class Received(Struct, frozen=True):
     seq: int
     author: bytes
     timestamp: int
-    state: State
+    state: NoticeState
     reason: str = ""
     """Why it is not confirmed."""
     claims: OpenedNotice | None = None
@@ -197,7 +197,7 @@ CONFIRMERS: Mapping[str, Confirmer] = {"group_invite": confirm_group_invite, "dm
 """By kind. Notices of other kinds are never confirmed."""
 
 
-def judge(ask: Callable[[], None], age_ms: int) -> tuple[State, str]:
+def judge(ask: Callable[[], None], age_ms: int) -> tuple[NoticeState, str]:
     """Return a claim's state and the reason, from asking its source and from the notice's age."""
     try:
         ask()
@@ -208,6 +208,6 @@ def judge(ask: Callable[[], None], age_ms: int) -> tuple[State, str]:
     return "confirmed", ""
 
 
-def unconfirmed_state(why: EncError, age_ms: int) -> State:
+def unconfirmed_state(why: EncError, age_ms: int) -> NoticeState:
     """Return "pending" until the time for a notice that cannot be confirmed is over."""
     return "pending" if age_ms <= (SILENT_MS if isinstance(why, WorldError) else PENDING_MS) else "discarded"

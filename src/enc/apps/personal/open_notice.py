@@ -4,8 +4,15 @@ from enc.apps.personal.ledger import LedgerEntry
 from enc.apps.personal.notice_verification import Unconfirmed
 from enc.apps.personal.sealing_keys import own_keys, registered_sub_key
 from enc.client import Client
-from enc.core.apps.personal import ForeignSender, Handoff, InvalidNotice, OpenedNotice, open_handoff, open_notice
 from enc.core.errors import DecryptFailed
+from enc.core.sealed_forms.personal import (
+    ForeignSender,
+    Handoff,
+    InvalidNotice,
+    OpenedNotice,
+    open_handoff,
+    open_notice,
+)
 
 
 def opened_notice(client: Client, entry: LedgerEntry) -> OpenedNotice:

@@ -12,11 +12,11 @@ from enc.apps.personal.ledger import MAX_NOTICE, NOTICE
 from enc.apps.personal.sealing_keys import recipient_key, sender_key
 from enc.client import Client
 from enc.client.enclave.writes import as_hex
-from enc.core.apps.personal import OpenedNotice, check_notice, seal_handoff, seal_notice
 from enc.core.errors import InvalidCommit, MisuseError, PeerError
 from enc.core.primitives.encoding import convert_json
 from enc.core.primitives.sealing import NONCE_SIZE
 from enc.core.primitives.types import Receipt
+from enc.core.sealed_forms.personal import OpenedNotice, check_notice, seal_handoff, seal_notice
 
 _IDS = ("enclave_id", "inviter", "manifest_hash", "move_ref")
 

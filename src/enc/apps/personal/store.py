@@ -21,10 +21,10 @@ from enc.apps.personal.send_notice import NoPersonalStore, make_notice, notify
 from enc.client import Client, of_kind
 from enc.client.enclave.templates import template
 from enc.client.enclave.writes import Id, as_bytes
-from enc.core.apps.personal import Handoff
 from enc.core.errors import DecryptFailed, EventDeleted, EventNotFound, MisuseError
 from enc.core.primitives.sealing import NONCE_SIZE
 from enc.core.primitives.types import Receipt
+from enc.core.sealed_forms.personal import Handoff
 from enc.core.trees.state_key import gate_slot
 from enc.runtime.clock import now_ms
 

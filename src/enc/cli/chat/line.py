@@ -2,7 +2,7 @@
 
 from msgspec import Struct
 
-from enc.cli.shell.output import format_time, visible
+from enc.cli.common.output import format_time, visible
 
 YOU = "you"
 

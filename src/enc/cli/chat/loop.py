@@ -19,9 +19,9 @@ from enc.cli.chat.pending_lines import PendingLine, PendingLines
 from enc.cli.chat.pipe import PipedChat
 from enc.cli.chat.slash_commands import ChatEnded, parse
 from enc.cli.chat.source import ChatSource, ChatUpdate, is_interactive
-from enc.cli.shell import failures
-from enc.cli.shell.command_context import CommandContext
-from enc.cli.shell.output import Wire
+from enc.cli.common import failures
+from enc.cli.common.command_context import CommandContext
+from enc.cli.common.output import Wire
 from enc.core.errors import EncError, MisuseError, RateLimited, WorldError
 
 WORK_S = 5.0

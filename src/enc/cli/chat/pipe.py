@@ -8,9 +8,9 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Self
 
 from enc.cli.chat.line import ChatLine, visible_lines
-from enc.cli.shell import failures
-from enc.cli.shell.command_context import CommandContext
-from enc.cli.shell.output import Wire
+from enc.cli.common import failures
+from enc.cli.common.command_context import CommandContext
+from enc.cli.common.output import Wire
 
 if TYPE_CHECKING:
     from enc.cli.chat.loop import Chat

@@ -23,7 +23,7 @@ from rich.text import Text
 
 from enc.cli.chat.line import YOU, ChatLine, visible_lines
 from enc.cli.chat.slash_commands import ChatEnded
-from enc.cli.shell.output import Wire, visible
+from enc.cli.common.output import Wire, visible
 
 if TYPE_CHECKING:
     from enc.cli.chat.loop import Chat

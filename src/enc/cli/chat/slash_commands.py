@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 from msgspec import Struct
 
 from enc.cli.chat.line import ChatLine
-from enc.cli.shell.output import visible
+from enc.cli.common.output import visible
 from enc.core.errors import MisuseError
 
 Replies = Iterator[str | ChatLine]

@@ -8,8 +8,8 @@ from msgspec import Struct
 
 from enc.cli.chat.line import ChatLine
 from enc.cli.chat.slash_commands import SlashCommands
-from enc.cli.shell.command_context import CommandContext
-from enc.cli.shell.output import Wire
+from enc.cli.common.command_context import CommandContext
+from enc.cli.common.output import Wire
 
 OFFLINE = "offline, trying again"
 DAY_S = 86_400.0

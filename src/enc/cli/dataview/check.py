@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from enc.cli.shell.command_context import CommandContext
+from enc.cli.common.command_context import CommandContext
 from enc.core.errors import EncError, MisuseError
 
 if TYPE_CHECKING:

@@ -6,9 +6,9 @@ from typing import Annotated
 import typer
 from msgspec import Struct
 
-from enc.cli.shell.command import LOCAL, command
-from enc.cli.shell.command_context import CommandContext
-from enc.cli.shell.output import fields
+from enc.cli.common.command import LOCAL, command
+from enc.cli.common.command_context import CommandContext
+from enc.cli.common.output import fields
 from enc.core.errors import MisuseError
 
 app = typer.Typer(

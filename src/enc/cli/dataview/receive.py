@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from msgspec import Struct
 
+from enc.cli.common.command import command
+from enc.cli.common.command_context import CommandContext
+from enc.cli.common.output import fields
 from enc.cli.dataview.commands import MISSING, app
-from enc.cli.shell.command import command
-from enc.cli.shell.command_context import CommandContext
-from enc.cli.shell.output import fields
 from enc.core.errors import MisuseError
 from enc.runtime.signals import stop_event
 
@@ -68,7 +68,7 @@ def running_receiver(
     try:
         from enc.client import ReceiverSettings
         from enc.dataview.source.landing import LandingZone
-        from enc.dataview.source.notify import NoticeBoard
+        from enc.dataview.source.notice_board import NoticeBoard
         from enc.dataview.source.receive import LandingReceiver
     except ModuleNotFoundError as e:
         raise MisuseError(f"{MISSING}: {e.name} is not installed") from None

@@ -8,11 +8,21 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from msgspec import Struct
 
+from enc.cli.common.command import command
+from enc.cli.common.command_context import CommandContext
 from enc.cli.dataview.commands import MISSING, app
-from enc.cli.dataview.job import Conf, Database, Lake, Master, Views, lake_lock, open_job, parse_pair, print_built
+from enc.cli.dataview.lake_commands import (
+    Conf,
+    Database,
+    Lake,
+    Master,
+    Views,
+    lake_lock,
+    open_job,
+    parse_pair,
+    print_built,
+)
 from enc.cli.dataview.receive import Cert, Enclaves, Key, Nodes, Only, PushOptions, SkipLost, running_receiver
-from enc.cli.shell.command import command
-from enc.cli.shell.command_context import CommandContext
 from enc.core.errors import MisuseError
 from enc.runtime.signals import stop_event
 

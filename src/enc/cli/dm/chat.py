@@ -11,13 +11,13 @@ import typer
 from enc.cli.chat.loop import run_chat
 from enc.cli.chat.slash_commands import HISTORY
 from enc.cli.chat.source import ChatUpdate, patience
+from enc.cli.common.command import NODE, command
+from enc.cli.common.command_context import CommandContext
+from enc.cli.common.exits import FAILED
+from enc.cli.common.output import short
 from enc.cli.dm.context import MailboxContext, Who, Yes, find_mailbox
 from enc.cli.dm.slash_commands import MailboxCommands
 from enc.cli.dm.view import line_of, wire_entry
-from enc.cli.shell.command import NODE, command
-from enc.cli.shell.command_context import CommandContext
-from enc.cli.shell.exits import FAILED
-from enc.cli.shell.output import short
 
 if TYPE_CHECKING:
     from enc.apps.dm import Mailbox, ThreadEntry

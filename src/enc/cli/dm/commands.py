@@ -6,14 +6,14 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
+from enc.cli.common.command import NODE, command
+from enc.cli.common.command_context import CommandContext, content
+from enc.cli.common.exits import FAILED
+from enc.cli.common.failures import NO_ANSWER
+from enc.cli.common.output import OutputRow, fields, format_time, visible
 from enc.cli.dm import chat, contacts
 from enc.cli.dm.context import At, MailboxContext, Where, Who, Yes, open_mailbox
 from enc.cli.dm.view import wire_entry
-from enc.cli.shell.command import NODE, command
-from enc.cli.shell.command_context import CommandContext, content
-from enc.cli.shell.exits import FAILED
-from enc.cli.shell.failures import NO_ANSWER
-from enc.cli.shell.output import Row, fields, format_time, visible
 from enc.core.errors import MisuseError
 
 if TYPE_CHECKING:
@@ -229,7 +229,7 @@ def _print_entry(ctx: CommandContext, dm: MailboxContext, entry: "ThreadEntry") 
     ctx.emit(wire_entry(entry), f"{entry.state} {entry.id.hex()}")
 
 
-def _row(dm: MailboxContext, entry: "ThreadEntry") -> Row:
+def _row(dm: MailboxContext, entry: "ThreadEntry") -> OutputRow:
     wire, is_mine = wire_entry(entry), entry.author == dm.mailbox.identity
     state = f"{entry.state}{', edited' if entry.is_edited else ''}{f', {entry.code}' if entry.code else ''}"
     name = "you" if is_mine else dm.name(entry.author)

@@ -5,10 +5,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from enc.cli.common.command import NODE, command
+from enc.cli.common.command_context import CommandContext
+from enc.cli.common.output import OutputRow, format_time, short
 from enc.cli.dm.context import At, MailboxContext, Where, Who, Yes, open_mailbox
-from enc.cli.shell.command import NODE, command
-from enc.cli.shell.command_context import CommandContext
-from enc.cli.shell.output import Row, format_time, short
 
 if TYPE_CHECKING:
     from enc.apps.dm import Mailbox, MailboxContact
@@ -25,7 +25,7 @@ def contacts(ctx: CommandContext) -> None:
         ctx.rows(columns, (_contact(dm, each) for each in found))
 
 
-def _contact(dm: MailboxContext, contact: "MailboxContact") -> Row:
+def _contact(dm: MailboxContext, contact: "MailboxContact") -> OutputRow:
     name, key = dm.name(contact.identity), contact.identity.hex()
     wire = {
         "name": name,

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from enc.cli.common.command_context import CommandContext
 from enc.cli.me.context import Who, Yes, resolve_person
-from enc.cli.shell.command_context import CommandContext
 from enc.core.errors import EncError, MisuseError
 
 if TYPE_CHECKING:

@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING, Any
 
 from enc.cli.chat.line import YOU, ChatLine, visible_lines
-from enc.cli.shell.output import visible
+from enc.cli.common.output import visible
 
 if TYPE_CHECKING:
     from enc.apps.dm import ThreadEntry

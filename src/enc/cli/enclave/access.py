@@ -5,8 +5,8 @@ from typing import Annotated, Literal
 
 import typer
 
-from enc.cli.shell.command import command
-from enc.cli.shell.command_context import CommandContext
+from enc.cli.common.command import command
+from enc.cli.common.command_context import CommandContext
 
 app = typer.Typer()
 ACCESS, LIFECYCLE = "Access", "Lifecycle of an enclave"

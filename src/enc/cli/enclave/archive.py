@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from enc.cli.shell.command import ENCLAVE, LOCAL, command
-from enc.cli.shell.command_context import CommandContext
-from enc.cli.shell.exits import FAILED
-from enc.cli.shell.output import fields
+from enc.cli.common.command import ENCLAVE, LOCAL, command
+from enc.cli.common.command_context import CommandContext
+from enc.cli.common.exits import FAILED
+from enc.cli.common.output import fields
 from enc.core.errors import MisuseError, PeerError, ReplayFailed
 
 if TYPE_CHECKING:

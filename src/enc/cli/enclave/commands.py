@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from enc.cli.shell.command import LOCAL, NODE, command
-from enc.cli.shell.command_context import CommandContext, read
-from enc.cli.shell.output import Row, fields, format_time
-from enc.cli.shell.search import as_tag
+from enc.cli.common.command import LOCAL, NODE, command
+from enc.cli.common.command_context import CommandContext, read
+from enc.cli.common.event_flags import as_tag
+from enc.cli.common.output import OutputRow, fields, format_time
 from enc.core.errors import MisuseError
 from enc.core.primitives.encoding import compact_json
 
@@ -140,7 +140,7 @@ def list_(ctx: CommandContext) -> None:
     ctx.rows(("enclave", "bundles"), _pinned())
 
 
-def _pinned() -> Iterator[Row]:
+def _pinned() -> Iterator[OutputRow]:
     from enc.client.verify.pins import FilePins, default_directory
     from enc.core.trees.tree_head import wire_head
 

@@ -14,7 +14,7 @@ from typing import Any, Protocol
 import msgspec
 import typer
 
-from enc.cli.shell.exits import one_line
+from enc.cli.common.exits import one_line
 from enc.client.enclave.push_body import Notice
 from enc.client.receive.inbox_file import Db
 from enc.core.errors import MisuseError

@@ -6,10 +6,10 @@ from typing import Annotated, Any
 
 import typer
 
+from enc.cli.common.command import command
+from enc.cli.common.command_context import CommandContext
+from enc.cli.common.output import fields
 from enc.cli.enclave.archive import ProgressBar
-from enc.cli.shell.command import command
-from enc.cli.shell.command_context import CommandContext
-from enc.cli.shell.output import fields
 from enc.core.errors import MisuseError
 
 app = typer.Typer()

@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 import msgspec
 import typer
 
+from enc.cli.common.command import LOCAL, WITNESSED, command
+from enc.cli.common.command_context import CommandContext, event_id, read
+from enc.cli.common.exits import FAILED
+from enc.cli.common.output import fields, visible
 from enc.cli.enclave.commands import text_head
-from enc.cli.shell.command import LOCAL, WITNESSED, command
-from enc.cli.shell.command_context import CommandContext, event_id, read
-from enc.cli.shell.exits import FAILED
-from enc.cli.shell.output import fields, visible
 from enc.core.errors import InvalidProof, MisuseError
 from enc.core.primitives.encoding import decode_json
 

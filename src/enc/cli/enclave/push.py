@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from msgspec import Struct
 
-from enc.cli.shell.command import ENCLAVE, command
-from enc.cli.shell.command_context import CommandContext
-from enc.cli.shell.output import Row, format_time, short
+from enc.cli.common.command import ENCLAVE, command
+from enc.cli.common.command_context import CommandContext
+from enc.cli.common.output import OutputRow, format_time, short
 
 if TYPE_CHECKING:
     from enc.client import Delivery
@@ -126,7 +126,7 @@ def receive(ctx: CommandContext, options: PushReceiveOptions) -> None:
         serving.serve(receiver, sink, listening, options.cert, options.key)
 
 
-def _row(ctx: CommandContext, delivery: "Delivery") -> Row:
+def _row(ctx: CommandContext, delivery: "Delivery") -> OutputRow:
     from enc.client.enclave.deliveries import wire_delivery
 
     queue = delivery.queue

@@ -7,10 +7,10 @@ import msgspec
 import typer
 from msgspec import Struct
 
-from enc.cli.shell.command import command
-from enc.cli.shell.command_context import CommandContext
-from enc.cli.shell.output import Row, format_time, short
-from enc.cli.shell.search import Authors, Ids, SearchTags, Seqs, Since, Types, Until, as_search
+from enc.cli.common.command import command
+from enc.cli.common.command_context import CommandContext
+from enc.cli.common.event_flags import Authors, Ids, SearchTags, Seqs, Since, Types, Until, as_search
+from enc.cli.common.output import OutputRow, format_time, short
 
 if TYPE_CHECKING:
     from enc.client import Item
@@ -80,7 +80,7 @@ def watch(
         ctx.stream(_row(ctx, item) for item in islice(events, limit))
 
 
-def _row(ctx: CommandContext, item: "Item", sequencer: bytes | None = None) -> Row:
+def _row(ctx: CommandContext, item: "Item", sequencer: bytes | None = None) -> OutputRow:
     """Return an item's row; with its proof if `sequencer` is given, which signed the proof's head."""
     place = (str(item.seq), format_time(item.event.timestamp), item.type)
     author = short(item.author) if ctx.is_terminal else item.author.hex()

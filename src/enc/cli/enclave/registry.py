@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from enc.cli.shell.command import NODE, command
-from enc.cli.shell.command_context import CommandContext
-from enc.cli.shell.output import Row, fields, short
+from enc.cli.common.command import NODE, command
+from enc.cli.common.command_context import CommandContext
+from enc.cli.common.output import OutputRow, fields, short
 from enc.core.errors import MisuseError
 
 if TYPE_CHECKING:
@@ -174,7 +174,7 @@ def list_(
         )
 
 
-def _listing(client: "Client", search: dict[str, str | None]) -> Iterator[Row]:
+def _listing(client: "Client", search: dict[str, str | None]) -> Iterator[OutputRow]:
     after: str | None = None
     while True:
         page, after = client.listing(**search, after=after)

@@ -4,9 +4,9 @@ from typing import Annotated, Any
 
 import typer
 
-from enc.cli.shell.command import command
-from enc.cli.shell.command_context import CommandContext
-from enc.cli.shell.output import visible
+from enc.cli.common.command import command
+from enc.cli.common.command_context import CommandContext
+from enc.cli.common.output import visible
 from enc.core.errors import InvalidCommit, MisuseError
 from enc.core.primitives.encoding import compact_json, strict_json
 

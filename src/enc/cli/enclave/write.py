@@ -5,9 +5,9 @@ from typing import Annotated
 
 import typer
 
-from enc.cli.shell.command import command
-from enc.cli.shell.command_context import CommandContext, content, event_id
-from enc.cli.shell.search import as_tag
+from enc.cli.common.command import command
+from enc.cli.common.command_context import CommandContext, content, event_id
+from enc.cli.common.event_flags import as_tag
 
 app = typer.Typer()
 PANEL = "Writing"

@@ -10,17 +10,17 @@ import typer
 from enc.cli.chat.loop import run_chat
 from enc.cli.chat.slash_commands import HISTORY
 from enc.cli.chat.source import OFFLINE, ChatUpdate, patience
+from enc.cli.common.command import NODE, command
+from enc.cli.common.command_context import CommandContext
+from enc.cli.common.exits import FAILED
 from enc.cli.group.context import GroupName, open_feed, open_group
 from enc.cli.group.slash_commands import GroupCommands
 from enc.cli.group.view import STALE, GroupView, epoch_text, member_count, role_text, topic_text, wire
-from enc.cli.shell.command import NODE, command
-from enc.cli.shell.command_context import CommandContext
-from enc.cli.shell.exits import FAILED
 from enc.core.errors import WorldError
 from enc.runtime.backoff import Backoff
 
 if TYPE_CHECKING:
-    from enc.apps.group import Change, Group, GroupEntry, Status
+    from enc.apps.group import Change, Group, GroupEntry, GroupStatus
     from enc.client import Enclave
 
 app = typer.Typer()
@@ -155,5 +155,5 @@ def _cut(topic: str) -> str:
     return topic if cell_len(topic) <= TOPIC else f"{set_cell_size(topic, TOPIC - 1).rstrip()}…"
 
 
-def _is_risky(status: "Status") -> bool:
+def _is_risky(status: "GroupStatus") -> bool:
     return status.is_stale and not status.me.is_admin

@@ -4,12 +4,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from enc.cli.common.command import LOCAL, NODE, command
+from enc.cli.common.command_context import CommandContext
+from enc.cli.common.output import fields
 from enc.cli.group import chat, join, messages, people
 from enc.cli.group.context import GroupName, NewName, open_group
 from enc.cli.group.view import GroupView, epoch_text, role_text, topic_text, wire
-from enc.cli.shell.command import LOCAL, NODE, command
-from enc.cli.shell.command_context import CommandContext
-from enc.cli.shell.output import fields
 from enc.core.errors import MisuseError
 
 if TYPE_CHECKING:

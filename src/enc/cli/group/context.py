@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from enc.cli.common.command_context import CommandContext
 from enc.cli.me.context import resolve_person
-from enc.cli.shell.command_context import CommandContext
 from enc.core.errors import MisuseError
 
 if TYPE_CHECKING:

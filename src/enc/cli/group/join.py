@@ -4,11 +4,11 @@ from typing import Annotated, Literal
 
 import typer
 
+from enc.cli.common.command import NODE, command
+from enc.cli.common.command_context import CommandContext
+from enc.cli.common.output import fields
 from enc.cli.group.context import GroupName, NewName, Yes, hint_at_yes, open_group, own_store
 from enc.cli.group.view import display_name, epoch_text, wire
-from enc.cli.shell.command import NODE, command
-from enc.cli.shell.command_context import CommandContext
-from enc.cli.shell.output import fields
 from enc.core.errors import MisuseError
 
 app = typer.Typer()

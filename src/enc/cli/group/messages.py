@@ -4,11 +4,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from enc.cli.common.command import NODE, command
+from enc.cli.common.command_context import CommandContext, content
+from enc.cli.common.output import fields
 from enc.cli.group.context import EntryId, GroupName, find_entry, open_group, own_reaction
 from enc.cli.group.view import STALE, GroupView, wire
-from enc.cli.shell.command import NODE, command
-from enc.cli.shell.command_context import CommandContext, content
-from enc.cli.shell.output import fields
 from enc.core.errors import MisuseError
 
 if TYPE_CHECKING:

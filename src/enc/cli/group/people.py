@@ -5,12 +5,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from enc.cli.common.command import NODE, command
+from enc.cli.common.command_context import CommandContext
+from enc.cli.common.output import fields, format_time
 from enc.cli.group.context import GroupName, Whom, confirmed_person, hint_at_yes, open_group
 from enc.cli.group.view import not_notified
 from enc.cli.me.context import Yes, place_of_store
-from enc.cli.shell.command import NODE, command
-from enc.cli.shell.command_context import CommandContext
-from enc.cli.shell.output import fields, format_time
 
 if TYPE_CHECKING:
     from enc.apps.group import Group, Invited

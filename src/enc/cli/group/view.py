@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, Any
 from msgspec import to_builtins
 
 from enc.cli.chat.line import YOU, ChatLine, visible_lines
-from enc.cli.shell.output import short, visible
+from enc.cli.common.output import short, visible
 
 if TYPE_CHECKING:
-    from enc.apps.group import Change, EpochView, Group, GroupEntry, GroupMember, Invited, Status
+    from enc.apps.group import Change, EpochView, Group, GroupEntry, GroupMember, GroupStatus, Invited
 
 MAX_SELF_NAME = 24
 """Characters that are shown of a self-chosen name."""
@@ -141,7 +141,7 @@ class GroupView:
         )
 
 
-def epoch_text(status: "Status") -> str:
+def epoch_text(status: "GroupStatus") -> str:
     """Describe the newest epoch: fresh or stale, and whether it is open here."""
     if status.epoch is None:
         return "no epoch yet"
@@ -174,7 +174,7 @@ def member_count(members: int) -> str:
 STALE = "the group's epoch is stale: people who left since the last epoch can read what you send; new members cannot"
 
 
-def role_text(status: "Status") -> str:
+def role_text(status: "GroupStatus") -> str:
     return ", ".join(status.me.traits) if status.me.traits else status.me.state.lower()
 
 

@@ -5,11 +5,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from enc.cli.common.command import NODE, command
+from enc.cli.common.command_context import CommandContext, content
+from enc.cli.common.output import OutputRow, fields, format_time
 from enc.cli.me import contacts, documents, notices
 from enc.cli.me.context import Which, find_id, open_store
-from enc.cli.shell.command import NODE, command
-from enc.cli.shell.command_context import CommandContext, content
-from enc.cli.shell.output import Row, fields, format_time
 from enc.core.errors import InvalidCommit, MisuseError
 from enc.core.primitives.encoding import strict_json
 
@@ -157,7 +157,7 @@ def posts(ctx: CommandContext) -> None:
         ctx.rows(("seq", "id", "time", "text"), map(_post, mine.posts()), cut=True)
 
 
-def _post(entry: "LedgerEntry") -> Row:
+def _post(entry: "LedgerEntry") -> OutputRow:
     text = entry.content or ""
     try:
         parsed = strict_json(text)

@@ -4,10 +4,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from enc.cli.common.command import LOCAL, NODE, command
+from enc.cli.common.command_context import CommandContext
+from enc.cli.common.output import OutputRow, fields
 from enc.cli.me.context import Who, Yes, resolve_person
-from enc.cli.shell.command import LOCAL, NODE, command
-from enc.cli.shell.command_context import CommandContext
-from enc.cli.shell.output import Row, fields
 from enc.core.errors import MisuseError
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ def _wire(contact: "Contact") -> dict[str, Any]:
     return {"name": contact.name, "identity": contact.identity.hex(), "enclaves": places}
 
 
-def _row(contact: "Contact") -> Row:
+def _row(contact: "Contact") -> OutputRow:
     return _wire(contact), (contact.name, contact.identity.hex(), " ".join(sorted(contact.places)))
 
 

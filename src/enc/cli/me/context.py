@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from enc.cli.shell.command_context import CommandContext
+from enc.cli.common.command_context import CommandContext
 from enc.core.errors import EventNotFound, MisuseError
 
 if TYPE_CHECKING:

@@ -5,10 +5,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from enc.cli.common.command import NODE, command
+from enc.cli.common.command_context import CommandContext, content
+from enc.cli.common.output import OutputRow, format_time, visible
 from enc.cli.me.context import Which, find_id, open_store
-from enc.cli.shell.command import NODE, command
-from enc.cli.shell.command_context import CommandContext, content
-from enc.cli.shell.output import Row, format_time, visible
 from enc.core.errors import MisuseError
 
 if TYPE_CHECKING:
@@ -62,7 +62,7 @@ def wire(document: "Document") -> dict[str, Any]:
     }
 
 
-def _row(document: "Document") -> Row:
+def _row(document: "Document") -> OutputRow:
     cells = (str(document.seq), document.id.hex()[:8], document.kind, format_time(document.changed), document.name)
     return wire(document), cells
 

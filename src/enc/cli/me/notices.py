@@ -5,10 +5,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from msgspec import Struct
 
+from enc.cli.common.command import NODE, command
+from enc.cli.common.command_context import CommandContext
+from enc.cli.common.output import OutputRow, format_time, short
 from enc.cli.me.context import Which, Who, Yes, find_id, open_store, place_of_store, resolve_person
-from enc.cli.shell.command import NODE, command
-from enc.cli.shell.command_context import CommandContext
-from enc.cli.shell.output import Row, format_time, short
 from enc.core.errors import MisuseError
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ def notices(
         ctx.note(f"{hidden} not confirmed yet: enc me notices --all shows them")
 
 
-def _row(ctx: CommandContext, received: "Received") -> Row:
+def _row(ctx: CommandContext, received: "Received") -> OutputRow:
     claims = received.claims
     wire: dict[str, Any] = {
         "id": received.id.hex(),
@@ -189,6 +189,6 @@ def dataviews(ctx: CommandContext) -> None:
         ctx.note("not proved yet: no closed bundle contains it")
 
 
-def _view(view: "Dataview") -> Row:
+def _view(view: "Dataview") -> OutputRow:
     key = view.identity.hex()
     return {"identity": key, "proved": view.proved}, (key, "proved" if view.proved else "not proved yet")

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from typer.exceptions import TyperException
 
-from enc.cli.shell.command import NODE, command
-from enc.cli.shell.command_context import CommandContext
-from enc.cli.shell.exits import FAILED, MISUSE, report_unexpected
-from enc.cli.shell.failures import report
-from enc.cli.shell.output import Row, fields
+from enc.cli.common.command import NODE, command
+from enc.cli.common.command_context import CommandContext
+from enc.cli.common.exits import FAILED, MISUSE, report_unexpected
+from enc.cli.common.failures import report
+from enc.cli.common.output import OutputRow, fields
 from enc.core.errors import EncError, MisuseError
 
 if TYPE_CHECKING:
@@ -65,7 +65,7 @@ def audit(
 ) -> None:
     """Verify whole logs and all their signed heads, on all cores, and write evidence for each finding."""
     from enc.audit.audit import run_audit
-    from enc.audit.report import AuditRun, write_report
+    from enc.audit.result_folder import AuditRun, write_report
 
     start, began = time.time(), time.monotonic()
     sources = tuple(map(str, (*(paths or ()), *(enclave or ()))))
@@ -119,7 +119,7 @@ def _request(
     from enc.audit.archive_reader import found_archives, found_heads
     from enc.audit.audit import AuditRequest
     from enc.audit.collect import CollectedLogs
-    from enc.audit.heads import collect_heads
+    from enc.audit.collected_heads import collect_heads
     from enc.audit.progress import AuditProgress, load_progress
 
     missing = [str(path) for path in (*paths, *files) if not path.exists()]
@@ -165,7 +165,7 @@ def _runner(master: str) -> Iterator["Runner"]:
         yield InProcess()
         return
     try:
-        from enc.audit.job import OnSpark, last_line
+        from enc.audit.spark_runner import OnSpark, last_line
         from enc.dataview.lake.session import spark_session
     except ModuleNotFoundError as e:
         raise MisuseError(f"an audit on Spark needs {e.name}: install it, or give --master {HERE}") from None
@@ -213,7 +213,7 @@ def _print_report(ctx: CommandContext, wire: dict[str, Any], out: Path) -> None:
     )
 
 
-def _row(found: dict[str, Any], out: Path) -> Row:
+def _row(found: dict[str, Any], out: Path) -> OutputRow:
     evidence = "" if found["evidence"] is None else str(out / found["evidence"])
     return found, (
         found["kind"],

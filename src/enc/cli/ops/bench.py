@@ -8,10 +8,10 @@ from typing import Annotated
 import msgspec
 import typer
 
+from enc.cli.common.command import LOCAL, command
+from enc.cli.common.command_context import CommandContext
+from enc.cli.common.output import fields
 from enc.cli.enclave.archive import ProgressBar
-from enc.cli.shell.command import LOCAL, command
-from enc.cli.shell.command_context import CommandContext
-from enc.cli.shell.output import fields
 from enc.core.errors import MisuseError
 
 app = typer.Typer(name="bench", help="Generate logs for benchmarks and tests.", no_args_is_help=True)
@@ -55,8 +55,8 @@ def generate(
     """
     if not is_installed():
         raise MisuseError("enc bench is not installed: pip install 'enc-protocol[bench]'")
+    from enc.bench.fault_kinds import parse_kind
     from enc.bench.fleet import generate as generate_fleet
-    from enc.bench.kinds import parse_kind
 
     kinds = [parse_kind(text) for text in plant or ()]
     with ProgressBar(ctx.is_terminal) as bar:

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from enc.cli.shell import exits
-from enc.cli.shell.exits import one_line
+from enc.cli.common import exits
+from enc.cli.common.exits import one_line
 from enc.core.errors import MisuseError
-from enc.node.config import SECTIONS, NodeConfig, ShownSetting, describe, load_with_sources
+from enc.node.config import SECTIONS, NodeConfig, Setting, describe, load_with_sources
 
 if TYPE_CHECKING:
     from enc.node.fsck import Report
@@ -44,7 +44,7 @@ Host = Annotated[str | None, typer.Option(metavar="ADDRESS", help="Address to li
 Port = Annotated[str | None, typer.Option(metavar="PORT", help="Port; 0 takes a free one. Default: 7700.")]
 Dev = Annotated[bool | None, typer.Option("--dev/--no-dev", help="Open private endpoints, lift rate limits.")]
 LogLevel = Annotated[str | None, typer.Option(metavar="LEVEL", help="debug, info, warning or error. Default: info.")]
-LogFormat = Annotated[str | None, typer.Option(metavar="FORMAT", help="json or console. Default: json.")]
+LogFormatFlag = Annotated[str | None, typer.Option(metavar="FORMAT", help="json or console. Default: json.")]
 RegistryId = Annotated[str | None, typer.Option("--registry", metavar="ID", help="Registry whose lookups to serve.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
 
@@ -57,7 +57,7 @@ def run(
     port: Port = None,
     dev: Dev = None,
     log_level: LogLevel = None,
-    log_format: LogFormat = None,
+    log_format: LogFormatFlag = None,
     registry: RegistryId = None,
 ) -> None:
     """Run a node until a signal. The first line on stdout holds its URL; logs are written to stderr.
@@ -80,7 +80,7 @@ def config(
     port: Port = None,
     dev: Dev = None,
     log_level: LogLevel = None,
-    log_format: LogFormat = None,
+    log_format: LogFormatFlag = None,
     registry: RegistryId = None,
     as_json: AsJson = False,
 ) -> None:
@@ -156,7 +156,7 @@ def load(
 # enc node config
 
 
-def _toml(settings: list[ShownSetting]) -> str:
+def _toml(settings: list[Setting]) -> str:
     lines: list[str] = []
     for section, found in groupby(settings, lambda setting: setting.key.rpartition(".")[0]):
         if section:
@@ -167,7 +167,7 @@ def _toml(settings: list[ShownSetting]) -> str:
     return "\n".join(lines[:-1])
 
 
-def _comment(setting: ShownSetting) -> list[str]:
+def _comment(setting: Setting) -> list[str]:
     unit = f"in {setting.unit}; " if setting.unit else ""
     default, source = _value(setting.default), setting.source
     return [f"# {setting.meaning}", f"# {unit}default {default}; variable {setting.variable}; here from: {source}"]
@@ -178,7 +178,7 @@ def _value(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False)
 
 
-def _json(settings: list[ShownSetting]) -> str:
+def _json(settings: list[Setting]) -> str:
     shown = {
         setting.key: {
             "value": setting.value,

@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from enc.cli.common import exits
+from enc.cli.common.output import Output, OutputRow, short
 from enc.cli.ops import node
 from enc.cli.ops.node import NAME, AsJson, ConfigFile, Data, epilog_with, load
-from enc.cli.shell import exits
-from enc.cli.shell.output import Output, Row, short
 from enc.core.errors import MisuseError
 from enc.runtime.clock import now_ms
 
 if TYPE_CHECKING:
-    from enc.node.store.push_protocol import QueueReport
+    from enc.node.store.push_interface import QueueReport
 
 app = node.app
 
@@ -79,7 +79,7 @@ def _has_queue(path: Path, identity: bytes | None, url: str | None) -> bool:
     return is_cut or any(identity in (None, each.identity) and url in (None, each.url) for each in reports)
 
 
-def _rows(reports: "Iterable[QueueReport]", now: int, *, is_cut: bool) -> Iterator[Row]:
+def _rows(reports: "Iterable[QueueReport]", now: int, *, is_cut: bool) -> Iterator[OutputRow]:
     for report in reports:
         wire = {
             "identity": report.identity.hex(),

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from enc.cli.shell import exits, passphrase
+from enc.cli.common import exits, passphrase
 
 if TYPE_CHECKING:
     from enc.client import Identity

@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from enc.cli.common.command import LOCAL, command
+from enc.cli.common.command_context import CommandContext
+from enc.cli.common.output import fields
+from enc.cli.common.profiles import NAMES
 from enc.cli.dataview.commands import MISSING
-from enc.cli.shell.command import LOCAL, command
-from enc.cli.shell.command_context import CommandContext
-from enc.cli.shell.output import fields
-from enc.cli.shell.profiles import NAMES
 from enc.cli.up.folder import UpFolder
 from enc.cli.up.process import ProcessEnded, UpProcess
 from enc.core.errors import EnclaveExists, MisuseError, Unavailable, WorldError
@@ -151,7 +151,7 @@ def _start_node(stack: ExitStack, folder: UpFolder, port: int) -> UpProcess:
     from msgspec.json import decode
 
     from enc.client import Client
-    from enc.client.clients.setup import manifest_content
+    from enc.client.clients.wiring import manifest_content
     from enc.client.enclave.templates import template
 
     me, registry = folder.identity(), folder.registry()
@@ -194,7 +194,7 @@ def _announce(folder: UpFolder, where: str) -> None:
 
 def _start_dataview(stack: ExitStack, folder: UpFolder, port: int, names: list[str], views: Path | None) -> UpProcess:
     """Start the pipeline and its server, and wait until the server answers."""
-    from enc.cli.shell import profiles
+    from enc.cli.common import profiles
 
     profile = profiles.read(folder.config)[profiles.DEFAULT]
     folder.write_serving(f"{HOST}:{port}", profile["node"], profile["registry"], names)
@@ -234,7 +234,7 @@ def _path_hint() -> list[str]:
 
 
 def _print_summary(ctx: CommandContext, folder: UpFolder, page: str | None) -> None:
-    from enc.cli.shell import profiles
+    from enc.cli.common import profiles
 
     profile = profiles.read(folder.config)[profiles.DEFAULT]
     wire = {"home": str(folder.home), "config": str(folder.config), "node": profile["node"]}

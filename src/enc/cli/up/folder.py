@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from enc.cli.shell import profiles
+from enc.cli.common import profiles
 from enc.core.errors import MisuseError
 from enc.runtime import private_file
 from enc.runtime.locks import FileLock, LockHeld

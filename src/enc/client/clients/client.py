@@ -10,10 +10,10 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal, Self, TypeVar
 
-from enc.client.clients.setup import ClientSettings, Manifest, Setup, manifest_content
 from enc.client.clients.unverified import UnverifiedPage, unverified_page
+from enc.client.clients.wiring import ClientSettings, Manifest, Setup, manifest_content
 from enc.client.enclave import commit_builder, members, pulls, reads, slots
-from enc.client.enclave.backup import Progress, pull
+from enc.client.enclave.backup import BackupProgress, pull
 from enc.client.enclave.commit_builder import CommitBuilder
 from enc.client.enclave.complete_read import complete_bundle
 from enc.client.enclave.deliveries import Delivery, deliveries
@@ -28,8 +28,8 @@ from enc.client.enclave.writes import Id, TagList, Writes, as_bytes, as_hex, as_
 from enc.client.keys.identity import Identity
 from enc.client.link.enclave_reader import BundleIds, EnclaveReader
 from enc.client.link.sequencer_lookup import fetch_history
-from enc.client.move.import_order import OnStep
-from enc.client.move.migrate import Moved, Mover, former_heads
+from enc.client.migration.import_order import OnStep
+from enc.client.migration.migrate import Moved, Mover, former_heads
 from enc.client.registry.register import EnclaveDescription, register_enclave, register_identity, register_node
 from enc.client.registry.registry_client import Registry, Resolution
 from enc.client.subscribe.feed import Feed
@@ -302,7 +302,7 @@ class Enclave(Writes[Receipt]):
             yield from items
             next_seq, index = next_seq + len(bundle.ids), index + 1
 
-    def archive(self, path: Path | str, progress: Progress = lambda here, total: None) -> Header:
+    def archive(self, path: Path | str, progress: BackupProgress = lambda here, total: None) -> Header:
         """Pull the whole log into one file and replay it; resumes an interrupted pull. For owners."""
         return self._run(pull(self._reader, Path(path), progress))
 
@@ -311,7 +311,7 @@ class Enclave(Writes[Receipt]):
         path: Path | str,
         *,
         since: Path | str | None = None,
-        progress: Progress = lambda here, total: None,
+        progress: BackupProgress = lambda here, total: None,
     ) -> Header:
         """Write the whole log into one file as the node gives it, unverified, for an audit.
 
@@ -377,7 +377,7 @@ class Enclave(Writes[Receipt]):
         archive: Path | str | None = None,
         source: str | None = None,
         tell: OnStep = lambda step, what: None,
-        progress: Progress = lambda here, total: None,
+        progress: BackupProgress = lambda here, total: None,
     ) -> Moved:
         """Move the enclave to the node at this URL, as its owner, and register it if there is a
         registry.

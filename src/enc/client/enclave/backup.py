@@ -29,7 +29,7 @@ from enc.runtime.files import atomic_file
 
 PAGE = 1000
 
-Progress = Callable[[int, int], None]
+BackupProgress = Callable[[int, int], None]
 """Called with the number of events received and the total."""
 
 
@@ -43,7 +43,7 @@ class _Page(Struct, kw_only=True):
 _page = Decoder(_Page)
 
 
-def pull(reader: EnclaveReader, path: Path, progress: Progress = lambda here, total: None) -> Flow[Header]:
+def pull(reader: EnclaveReader, path: Path, progress: BackupProgress = lambda here, total: None) -> Flow[Header]:
     """Write the archive of a reader's enclave to `path` and return its header. For owners only."""
     if path.exists():
         raise MisuseError(f"{path} already exists: give another name, or remove it")
@@ -73,7 +73,7 @@ def first_event(reader: EnclaveReader) -> Flow[Event]:
     return event
 
 
-def append_log(reader: EnclaveReader, file: BinaryIO, replay: Replay, progress: Progress) -> Flow[TreeHead]:
+def append_log(reader: EnclaveReader, file: BinaryIO, replay: Replay, progress: BackupProgress) -> Flow[TreeHead]:
     """Append the rest of the log to a file and a replay, and return the head that came with it."""
     verifier = yield from reader.session.verifier()
     while True:

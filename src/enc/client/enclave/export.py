@@ -10,7 +10,7 @@ from typing import BinaryIO
 from msgspec import Raw, Struct
 from msgspec.json import Decoder
 
-from enc.client.enclave.backup import PAGE, Progress, open_part, write_archive
+from enc.client.enclave.backup import PAGE, BackupProgress, open_part, write_archive
 from enc.client.link.enclave_reader import EnclaveReader
 from enc.client.verify.decode_answers import head_of, read
 from enc.client.wire.flow import Call, Flow, work
@@ -33,7 +33,7 @@ class _Page(Struct, kw_only=True):
 _page = Decoder(_Page)
 
 
-def export(reader: EnclaveReader, path: Path, since: Path | None, progress: Progress) -> Flow[Header]:
+def export(reader: EnclaveReader, path: Path, since: Path | None, progress: BackupProgress) -> Flow[Header]:
     """Write a reader's log to `path`, continuing the earlier archive `since`. For owners."""
     yield from reader.session.head()  # follows the enclave to its current node
     part = path.with_name(path.name + ".part")
@@ -47,7 +47,7 @@ def export(reader: EnclaveReader, path: Path, since: Path | None, progress: Prog
     return header
 
 
-def _gather(reader: EnclaveReader, file: BinaryIO, log: "_Log", progress: Progress) -> Flow[TreeHead]:
+def _gather(reader: EnclaveReader, file: BinaryIO, log: "_Log", progress: BackupProgress) -> Flow[TreeHead]:
     verifier = yield from reader.session.verifier()
     while True:
         text = yield from reader.session.ask("/export", "Export", {"from_seq": log.next_seq, "limit": PAGE})

@@ -6,7 +6,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from enc.client.evidence.check_log_evidence import check_log, check_order, check_single
-from enc.client.evidence.evidence import Evidence, Kind
+from enc.client.evidence.evidence import Evidence, EvidenceKind
 from enc.client.evidence.verdict import KEY_OWNER, Verdict
 from enc.core.errors import EncError, InvalidProof, PeerError
 from enc.core.log.event import WireEvent, check_event, event_from_wire
@@ -208,7 +208,7 @@ def _check_unsigned(evidence: Evidence) -> Verdict:
     return Verdict(False, (), ("anything: a client states that it received this answer, and nothing in it is signed",))
 
 
-_CHECKS: Mapping[Kind, Callable[[Evidence], Verdict]] = {
+_CHECKS: Mapping[EvidenceKind, Callable[[Evidence], Verdict]] = {
     "fork": _check_fork,
     "rollback": _check_rollback,
     "inconsistent": _check_inconsistent,

@@ -28,7 +28,7 @@ MAX_ANSWER = 10 << 20
 """Most bytes of an answer that are stored; in JSON each may take six."""
 
 
-Kind = Literal[
+EvidenceKind = Literal[
     "fork", "rollback", "equivocation", "inconsistent", "split", "foreign", "answer", "event", "order", "log"
 ]
 
@@ -40,7 +40,7 @@ _WITHOUT_SEQUENCER = ("event", "log")
 class Evidence(Struct, frozen=True, kw_only=True):
     """`parts`: the node's own statements, in wire format."""
 
-    kind: Kind
+    kind: EvidenceKind
     enclave: bytes
     sequencer: bytes
     message: str
@@ -68,7 +68,7 @@ class Evidence(Struct, frozen=True, kw_only=True):
 class _Wire(Struct, kw_only=True):
     format: Literal["enc-evidence"]
     version: Literal[1]
-    kind: Kind
+    kind: EvidenceKind
     enclave: str
     sequencer: str
     message: str
@@ -93,7 +93,7 @@ def load_evidence(data: bytes) -> Evidence:
 
 
 def two_heads(
-    kind: Kind,
+    kind: EvidenceKind,
     enclave: bytes,
     sequencer: bytes,
     message: str,
@@ -147,7 +147,7 @@ def with_cosignature(evidence: Evidence, cosigned: CosignedHead) -> Evidence:
     return replace(evidence, parts={**evidence.parts, "cosigned": wire_cosigned(cosigned)})
 
 
-def answer_evidence(kind: Kind, enclave: bytes, sequencer: bytes, message: str, answer: bytes) -> Evidence:
+def answer_evidence(kind: EvidenceKind, enclave: bytes, sequencer: bytes, message: str, answer: bytes) -> Evidence:
     """Return evidence of an answer as received, truncated if it is very long."""
     parts = {"answer": answer[:MAX_ANSWER].decode(errors="replace")}
     return Evidence(kind=kind, enclave=enclave, sequencer=sequencer, message=message, parts=parts)

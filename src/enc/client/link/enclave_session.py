@@ -17,8 +17,8 @@ from enc.client.errors import ForeignSequencer
 from enc.client.evidence.evidence import answer_evidence
 from enc.client.keys.identity import Identity
 from enc.client.link.follow_moves import follow_moves
+from enc.client.link.interfaces import Locator, Quorum
 from enc.client.link.node_link import NodeLink
-from enc.client.link.ports import Locator, Quorum
 from enc.client.verify.log_verifier import DEFAULT_VERSION, LogVerifier
 from enc.client.verify.pins import Pin, Pins
 from enc.client.wire.flow import Call, Flow, Pause

@@ -20,7 +20,7 @@ from urllib.parse import urlsplit
 
 from msgspec import Struct
 
-from enc.client.clients.setup import open_pins
+from enc.client.clients.wiring import open_pins
 from enc.client.enclave.push_body import check_batch, parse_batch
 from enc.client.enclave.writes import Id, as_bytes
 from enc.client.errors import Distrust

@@ -14,7 +14,7 @@ from enc.client.keys.identity import Identity
 from enc.client.receive.delivery_worker import DeliveryWorker, error_text
 from enc.client.receive.inbox import PushInbox
 from enc.client.verify.pins import Pins
-from enc.client.verify.sequencer_history import Move
+from enc.client.verify.sequencer_history import Migration
 from enc.core.errors import PeerError, WorldError
 from enc.core.primitives.types import Event
 
@@ -50,11 +50,11 @@ class SuccessorBackfill:
         ]
         return tuple(enclave for enclave, departure in left if not self._backfill(enclave, departure))
 
-    def _departure(self, enclave: bytes) -> Move | None:
+    def _departure(self, enclave: bytes) -> Migration | None:
         pin = self._context.pins.load(enclave)
         return None if pin is None else pin.history.departure(self._seq_pub)
 
-    def _backfill(self, enclave: bytes, departure: Move) -> bool:
+    def _backfill(self, enclave: bytes, departure: Migration) -> bool:
         for seq_pub, url in self._successors(enclave, departure):
             context = self._context
             try:
@@ -73,7 +73,7 @@ class SuccessorBackfill:
                 return True
         return False
 
-    def _successors(self, enclave: bytes, departure: Move) -> Iterator[tuple[bytes, str]]:
+    def _successors(self, enclave: bytes, departure: Migration) -> Iterator[tuple[bytes, str]]:
         """Yield the later nodes of the enclave that may push here, the current one first."""
         pin = self._context.pins.load(enclave)
         moves = pin.history.moves if pin is not None else ()

@@ -31,7 +31,7 @@ from enc.client.errors import (
     TooManyMoves,
 )
 from enc.client.evidence.evidence import (
-    Kind,
+    EvidenceKind,
     answer_evidence,
     split_event,
     split_head,
@@ -257,7 +257,7 @@ class LogVerifier:
             )
 
     def _contradiction(
-        self, error: type[Distrust], kind: Kind, message: str, pinned: TreeHead, head: TreeHead
+        self, error: type[Distrust], kind: EvidenceKind, message: str, pinned: TreeHead, head: TreeHead
     ) -> Distrust:
         message = f"{message}: {pinned.ts} bundles before, {head.ts} now"
         return error(message, two_heads(kind, self.enclave, self.sequencer, message, pinned, head))

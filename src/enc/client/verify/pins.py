@@ -14,7 +14,7 @@ from typing import Protocol
 from msgspec import Struct
 from msgspec.json import Decoder
 
-from enc.client.verify.sequencer_history import MAX_CONTENT, MAX_MOVES, History, Move
+from enc.client.verify.sequencer_history import MAX_CONTENT, MAX_MOVES, History, Migration
 from enc.core.errors import InvalidProof, MisuseError, PeerError
 from enc.core.log.event import WireEvent, event_from_wire, wire_event
 from enc.core.primitives.encoding import compact_json, decode_json, unhex
@@ -41,7 +41,7 @@ class Pin(Struct, frozen=True):
 
     sequencer: bytes
     head: TreeHead | None
-    moves: tuple[Move, ...] = ()
+    moves: tuple[Migration, ...] = ()
     first: bytes | None = None
     """The sequencer before all moves, if known."""
 
@@ -233,11 +233,11 @@ def parse_pin(enclave: bytes, raw: bytes) -> Pin:
     )
 
 
-def _moves(wires: list[_WireMove]) -> Iterator[Move]:
+def _moves(wires: list[_WireMove]) -> Iterator[Migration]:
     """Decode the moves. Their signatures, and the head's, were checked before they were stored."""
     for wire in wires:
         event = event_from_wire(wire.event)
-        yield Move(event, parse_migrate(event).new_sequencer, wire.size)
+        yield Migration(event, parse_migrate(event).new_sequencer, wire.size)
 
 
 def _checked(enclave: bytes) -> bytes:

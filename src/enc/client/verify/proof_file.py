@@ -15,7 +15,7 @@ from enc.client.verify.facts import (
     status_of,
     wire_anchor,
 )
-from enc.client.verify.sequencer_history import Move, history_of
+from enc.client.verify.sequencer_history import Migration, history_of
 from enc.core.errors import InvalidProof, PeerError
 from enc.core.log.event import WireEvent, event_from_wire, wire_event
 from enc.core.primitives.encoding import decode_json, unhex
@@ -74,7 +74,7 @@ class Proof(Struct, frozen=True):
     enclave: bytes
     sequencer: bytes
     fact: Fact
-    moves: tuple[Move, ...] = ()
+    moves: tuple[Migration, ...] = ()
     """The Migrates that lead to the sequencer; empty if there are none or they are unknown."""
 
     def json(self) -> bytes:
@@ -122,7 +122,7 @@ def load_proof(data: bytes) -> Proof:
     return Proof(enclave, unhex(wire.sequencer, 32, "sequencer", InvalidProof), fact, _moves(wire.migrates, enclave))
 
 
-def _moves(wires: list[WireEvent], enclave: bytes) -> tuple[Move, ...]:
+def _moves(wires: list[WireEvent], enclave: bytes) -> tuple[Migration, ...]:
     try:
         return history_of(None, [event_from_wire(wire) for wire in wires], enclave).moves
     except PeerError as e:

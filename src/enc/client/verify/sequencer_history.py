@@ -22,7 +22,7 @@ MAX_CONTENT = 16 << 10
 """Most characters of a Migrate's content; the three fields need 250."""
 
 
-class Move(Struct, frozen=True):
+class Migration(Struct, frozen=True):
     """One Migrate. `size`: bundles of the log when the old sequencer's term ended, once proved."""
 
     event: Event
@@ -51,7 +51,7 @@ class History(Struct, frozen=True):
     """`first`: the sequencer before all moves. Without moves only the current one is known."""
 
     first: bytes | None = None
-    moves: tuple[Move, ...] = ()
+    moves: tuple[Migration, ...] = ()
 
     def terms(self) -> Iterator[Term]:
         yield Term(self.first, 0)
@@ -80,13 +80,13 @@ class History(Struct, frozen=True):
             key = move.new_sequencer
         return key
 
-    def departure(self, key: bytes) -> Move | None:
+    def departure(self, key: bytes) -> Migration | None:
         """Return the move that ended the last term of `key`; None if it is the sequencer."""
         keys = [term.sequencer for term in self.terms()]
         last = max((i for i, each in enumerate(keys) if each == key), default=len(keys))
         return self.moves[last] if last < len(self.moves) else None
 
-    def superseded(self, key: bytes, seq: int) -> Move | None:
+    def superseded(self, key: bytes, seq: int) -> Migration | None:
         """Return the latest move up to `seq` that replaced `key`, if `key` was the sequencer
         before.
         """
@@ -98,7 +98,7 @@ class History(Struct, frozen=True):
         """Whether this history contains every move of the other."""
         return {move.event.id for move in other.moves} <= {move.event.id for move in self.moves}
 
-    def after(self, other: "History") -> tuple[Move, ...]:
+    def after(self, other: "History") -> tuple[Migration, ...]:
         """Return the moves later than all moves of the other history."""
         return tuple(move for move in self.moves if move.event.seq > other.reach)
 
@@ -111,7 +111,7 @@ class History(Struct, frozen=True):
         return History(self.first, tuple(moves))
 
 
-def move_of(event: Event, before: bytes | None, enclave: bytes) -> Move:
+def move_of(event: Event, before: bytes | None, enclave: bytes) -> Migration:
     """Check a Migrate that ends the term of `before`, in full, and return it as a Move."""
     try:
         check_event(event, version_of(event))
@@ -126,7 +126,7 @@ def move_of(event: Event, before: bytes | None, enclave: bytes) -> Move:
             raise InvalidProof("finalised neither by the old sequencer nor by the new one")
     except PeerError as e:
         raise InvalidProof(f"Migrate {event.seq}: {e.message}") from None
-    return Move(event, migrate.new_sequencer)
+    return Migration(event, migrate.new_sequencer)
 
 
 def history_of(first: bytes | None, migrates: Sequence[Event], enclave: bytes) -> History:
@@ -138,7 +138,7 @@ def history_of(first: bytes | None, migrates: Sequence[Event], enclave: bytes) -
     if len(migrates) > MAX_MOVES:
         message = f"the enclave has {len(migrates)} Migrates; a client follows at most {MAX_MOVES}"
         raise TooManyMoves(message, moves=len(migrates))
-    moves, before, last = list[Move](), first, -1
+    moves, before, last = list[Migration](), first, -1
     for event in migrates:
         move = move_of(event, before, enclave)
         if event.seq <= last:

@@ -39,7 +39,7 @@ NOTHING = Effects()
 _KEEPS_RIGHTS = frozenset("Update Delete Shared Own Pause Resume Terminate Migrate".split())
 """Types that change slots, the lifecycle or the status of events, but no rights."""
 
-Step = Callable[[Event | None, Transition], None]
+StepCallback = Callable[[Event | None, Transition], None]
 """Called with each event and its transition; without an event, with the closing of a bundle."""
 
 
@@ -52,7 +52,7 @@ class AuditReplay:
         enclave: bytes,
         store: ReplayStore | None = None,
         seen_commits: SeenCommits | None = None,
-        on_step: Step | None = None,
+        on_step: StepCallback | None = None,
         check_erasures: bool = True,
         node_bundle_sizes: Mapping[int, int] | None = None,
         node_state_hashes: Mapping[int, bytes] | None = None,

@@ -126,7 +126,7 @@ class Draft:
         )
 
 
-Kind = str | tuple[str, str] | None
+EventKind = str | tuple[str, str] | None
 
 
 class Subject(Struct, frozen=True):
@@ -139,7 +139,7 @@ class Subject(Struct, frozen=True):
     trait: str | None = None
 
     @property
-    def kind(self) -> Kind:
+    def kind(self) -> EventKind:
         """What distinguishes events of one type: a Move's States, a slot's key, a trait; None if
         nothing does."""
         if self.from_state is not None and self.to_state is not None:

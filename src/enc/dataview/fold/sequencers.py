@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 
 from msgspec import Struct
 
-History = list[tuple[str, int]]
+SignerHistory = list[tuple[str, int]]
 
 
 class Handover(Struct, frozen=True, order=True):
@@ -29,7 +29,7 @@ def sequencer_at(history: Sequence[tuple[str, int]], seq: int) -> str | None:
     return next((key for key, first in reversed(history) if first <= seq), history[0][0])
 
 
-def with_handovers(history: History, handovers: Iterable[Handover]) -> History:
+def with_handovers(history: SignerHistory, handovers: Iterable[Handover]) -> SignerHistory:
     """Return the history extended by the valid ones of these Migrates.
 
     A Migrate counts if the sequencer of its position finalised it. It also counts if an owner lets
@@ -51,14 +51,14 @@ def with_handovers(history: History, handovers: Iterable[Handover]) -> History:
     return history
 
 
-def _with(history: History, key: str, first: int) -> History:
+def _with(history: SignerHistory, key: str, first: int) -> SignerHistory:
     earlier = [each for each in history if each[1] < first]
     later = [each for each in history if each[1] > first]
     # Later entries come from Migrates too, and stay valid.
     return [*earlier, (key, first), *later]
 
 
-def spans(history: History) -> list[tuple[str, int, int | None]]:
+def spans(history: SignerHistory) -> list[tuple[str, int, int | None]]:
     """Return the history as half-open ranges of seq, from 0 to no end."""
     starts = [0, *(first for _, first in history[1:])][: len(history)]
     return [(key, start, end) for (key, _), start, end in zip(history, starts, [*starts[1:], None], strict=False)]

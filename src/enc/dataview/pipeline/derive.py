@@ -1,4 +1,4 @@
-"""The second half of the pipeline: tables derived from events. See pipeline.py.
+"""The second half of the pipeline: tables derived from events. See batch_context.py.
 
 A batch of new events changes only the rows that these events concern. If an enclave's events arrive
 out of order (a push overtook a pull, a gap was filled), all its rows are recomputed from `events`,
@@ -18,8 +18,8 @@ from pyspark.sql import DataFrame
 from pyspark.sql.functions import broadcast, coalesce, col, lit
 from pyspark.sql.types import StructField, StructType
 
-from enc.dataview.fold.contents import REVISIONS, revised_id
-from enc.dataview.fold.folding import (
+from enc.dataview.fold.content_fold import REVISIONS, revised_id
+from enc.dataview.fold.run_folds import (
     KNOWN,
     REFUSED,
     KnownState,
@@ -36,8 +36,8 @@ from enc.dataview.lake.lake import FOLD
 from enc.dataview.lake.parquet import write_file
 from enc.dataview.lake.row_filters import rows_of_enclaves, rows_of_others, rows_with
 from enc.dataview.lake.tables import Txn
+from enc.dataview.pipeline.batch_context import Batches, PipelineContext
 from enc.dataview.pipeline.fold_output import EnclaveProgress, FoldOutput
-from enc.dataview.pipeline.pipeline import Batches, PipelineContext
 from enc.dataview.rows.batch_summary import EnclaveSummary, summarize, summarize_table
 from enc.dataview.rows.schema import NUMBER, QUARANTINE, TEXT
 

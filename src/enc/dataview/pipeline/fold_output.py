@@ -10,7 +10,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.functions import col
 from pyspark.sql.types import StructType
 
-from enc.dataview.fold.folding import FoldRow, as_arrow_rows, as_table_rows
+from enc.dataview.fold.run_folds import FoldRow, as_arrow_rows, as_table_rows
 from enc.dataview.rows.batch_summary import EnclaveSummary
 
 

@@ -1,5 +1,5 @@
 """The first half of the pipeline: verify incoming rows, deduplicate and store them. See
-pipeline.py.
+batch_context.py.
 
 Tasks have read, verified and written the rows before a batch begins (staging.py). A batch nearly
 always continues from the known head; then its files are added to the tables as they are. If events
@@ -20,8 +20,8 @@ from msgspec import Struct
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.functions import col, lit
 
-from enc.dataview.fold.heads import Heads, KnownHead
-from enc.dataview.fold.sequencers import Handover, History, spans, with_handovers
+from enc.dataview.fold.known_heads import Heads, KnownHead
+from enc.dataview.fold.sequencers import Handover, SignerHistory, spans, with_handovers
 from enc.dataview.fold.transforms.admission import ERASED, deduplicate, reject_foreign_sequencers
 from enc.dataview.fold.transforms.wire import wire
 from enc.dataview.lake.driver_rows import Rows, arrow_table
@@ -29,7 +29,7 @@ from enc.dataview.lake.lake import HEADS
 from enc.dataview.lake.parquet import read_files
 from enc.dataview.lake.row_filters import rows_of_enclaves, rows_of_others
 from enc.dataview.lake.tables import NewFile, Txn
-from enc.dataview.pipeline.pipeline import Batches, PipelineContext
+from enc.dataview.pipeline.batch_context import Batches, PipelineContext
 from enc.dataview.rows.batch_summary import EnclaveSummary, summarize
 from enc.dataview.rows.schema import EVENTS, QUARANTINE
 from enc.dataview.source.staging import StagedBatch, collect_staged
@@ -120,7 +120,7 @@ class _IngestBatch:
 
     # Sequencers
 
-    def _apply_migrates(self, histories: dict[str, History], uncertain: Sequence[str]) -> None:
+    def _apply_migrates(self, histories: dict[str, SignerHistory], uncertain: Sequence[str]) -> None:
         """Extend the sequencer histories by the batch's Migrates.
 
         For uncertain enclaves, the Migrates in `events` count as well.
@@ -142,7 +142,7 @@ class _IngestBatch:
 
     # Admission
 
-    def _admit(self, doubtful: list[str], suspect: Mapping[str, History]) -> DataFrame:
+    def _admit(self, doubtful: list[str], suspect: Mapping[str, SignerHistory]) -> DataFrame:
         """Write the admissible rows to `events` and the others to quarantine. Returns the admitted
         rows.
         """
@@ -174,7 +174,7 @@ class _IngestBatch:
     # Heads
 
     def _heads(
-        self, known: Mapping[str, KnownHead], histories: Mapping[str, History], recount: set[str]
+        self, known: Mapping[str, KnownHead], histories: Mapping[str, SignerHistory], recount: set[str]
     ) -> list[tuple[Any, ...]]:
         """Return each enclave's new head.
 
@@ -201,7 +201,7 @@ class _IngestBatch:
             self.context.reached(f"after publish {name}")
 
 
-def _is_suspect(summary: EnclaveSummary, history: History) -> bool:
+def _is_suspect(summary: EnclaveSummary, history: SignerHistory) -> bool:
     """Return True if the range has several sequencers, or a key other than its sequencer signed in
     it.
     """

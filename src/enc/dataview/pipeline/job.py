@@ -21,26 +21,26 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from enc.dataview.fold.heads import Heads
+from enc.dataview.fold.known_heads import Heads
 from enc.dataview.lake.driver_rows import DriverLimits
 from enc.dataview.lake.lake import CHECKPOINT_AFTER, Lake
 from enc.dataview.lake.lock import LakeLock
 from enc.dataview.lake.session import SPARK_ERRORS, spark_message
 from enc.dataview.lake.tables import Table
+from enc.dataview.pipeline.batch_context import PipelineContext
 from enc.dataview.pipeline.derive import DERIVED, Derive
 from enc.dataview.pipeline.ingest import Ingest
-from enc.dataview.pipeline.maintenance import CHECKPOINTS_S, Intervals, Maintenance
-from enc.dataview.pipeline.pipeline import PipelineContext
+from enc.dataview.pipeline.periodic_tasks import CHECKPOINTS_S, Intervals, Maintenance
 from enc.dataview.pipeline.progress import Meter, PipelineProgress
-from enc.dataview.pipeline.sources import Source, open_stream, register, sources_by_checkpoint
+from enc.dataview.pipeline.sources import StreamOptions, open_stream, register, sources_by_checkpoint
 from enc.dataview.pipeline.streams import Streams, raise_if_failed, source_progress
 from enc.dataview.pipeline.upkeep import LakeRetention, Upkeep
 from enc.dataview.publish.changes import ChangePublisher
 from enc.dataview.publish.serving_writer import ServingWriter
 from enc.dataview.publish.status import PartStatus, stream_state
 from enc.dataview.serving.columns import micros
+from enc.dataview.views.build_views import BuildResult, Views
 from enc.dataview.views.catalog import load_views
-from enc.dataview.views.run import BuildResult, Views
 
 logger = logging.getLogger("enc.dataview")
 
@@ -49,7 +49,7 @@ class JobSettings(Struct, frozen=True, kw_only=True):
     """Settings of a pipeline, independent of the machine that runs it."""
 
     root: str
-    sources: tuple[Source, ...] = ()
+    sources: tuple[StreamOptions, ...] = ()
     database: str | None = None
     views: str | None = None
     verify: bool = True

@@ -16,7 +16,7 @@ from enc.dataview.source.landing import read_landing
 from enc.dataview.source.source import EncSource
 from enc.dataview.source.staging import stage_rows
 
-Source = Mapping[str, str]
+StreamOptions = Mapping[str, str]
 """`format` is enc, enc_archive or landing (with `path`, and `clean` to remove files once they are
 ingested); the other entries are the format's options.
 """
@@ -30,11 +30,11 @@ enclave, and enclaves may be added.
 """
 
 
-def sources_by_checkpoint(sources: Sequence[Source]) -> dict[str, Source]:
+def sources_by_checkpoint(sources: Sequence[StreamOptions]) -> dict[str, StreamOptions]:
     """Return the sources by checkpoint name. MisuseError if there are none, or one is given twice."""
     if not sources:
         raise MisuseError("sources: name at least one: a node's enclaves, archives, or a landing zone")
-    found: dict[str, Source] = {}
+    found: dict[str, StreamOptions] = {}
     for source in sources:
         what = {name.lower(): text for name, text in source.items() if name.lower() not in _HOW_OPTIONS}
         if "path" in what:
@@ -51,7 +51,7 @@ def register(spark: SparkSession) -> None:
         spark.dataSource.register(source)
 
 
-def open_stream(spark: SparkSession, source: Source, root: str, *, verify: bool) -> DataFrame:
+def open_stream(spark: SparkSession, source: StreamOptions, root: str, *, verify: bool) -> DataFrame:
     """Open a source as a stream of FILES: see staging.py."""
     options = {name: text for name, text in source.items() if name != "format"}
     if source["format"] == "landing":

@@ -14,7 +14,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from enc.core.errors import Unavailable
 from enc.dataview.lake.lake import Lake
 from enc.dataview.lake.session import MICRO_BATCH_CONF, spark_message, stream_pool
-from enc.dataview.pipeline.pipeline import txn_app_id
+from enc.dataview.pipeline.batch_context import txn_app_id
 
 logger = logging.getLogger("enc.dataview")
 

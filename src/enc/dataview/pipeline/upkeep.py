@@ -21,7 +21,7 @@ from enc.core.errors import MisuseError
 from enc.dataview.fold.transforms.wire import wire
 from enc.dataview.lake.lake import Lake
 from enc.dataview.lake.tables import Table, Txn
-from enc.dataview.pipeline.pipeline import txn_app_id
+from enc.dataview.pipeline.batch_context import txn_app_id
 from enc.dataview.publish.changes import ChangePublisher
 
 

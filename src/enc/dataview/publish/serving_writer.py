@@ -19,14 +19,14 @@ from pyspark.sql.pandas.types import from_arrow_schema
 
 from enc.core.errors import MisuseError
 from enc.dataview.lake.driver_rows import DriverLimits, Rows, collect_if_few
-from enc.dataview.serving.columns import Column, Kind, ViewSchema
+from enc.dataview.serving.columns import Column, ColumnKind, ViewSchema
 from enc.dataview.serving.database import ServingDatabase
 from enc.dataview.serving.statements import Row
 
 ROWS = 5_000
 """Rows converted to Python objects at a time."""
 
-_KINDS: dict[type[spark.DataType], Kind] = {
+_KINDS: dict[type[spark.DataType], ColumnKind] = {
     spark.StringType: "string",
     spark.ByteType: "integer",
     spark.ShortType: "integer",
@@ -136,7 +136,7 @@ def served_schema(view: str, key: Sequence[str], columns: spark.StructType, desc
     return ViewSchema(view, found, tuple(key), description)
 
 
-def _kind(view: str, field: spark.StructField) -> Kind:
+def _kind(view: str, field: spark.StructField) -> ColumnKind:
     type_ = field.dataType
     if isinstance(type_, spark.DecimalType) and type_.scale == 0 and type_.precision <= 18:
         return "integer"
@@ -207,7 +207,7 @@ def _encodable(value: object) -> object:
 
 
 _encoder = msgspec.json.Encoder(enc_hook=_encodable, decimal_format="number")
-_FORMS: dict[Kind, Callable[[pa.Array], list[Any]]] = {
+_FORMS: dict[ColumnKind, Callable[[pa.Array], list[Any]]] = {
     "string": _plain,
     "integer": _integers,
     "double": _doubles,

@@ -32,7 +32,7 @@ from enc.core.log.event import (
 from enc.core.primitives.encoding import decode_json
 from enc.core.primitives.types import VERSIONS, Event
 from enc.core.rules.dialects import dialect_of
-from enc.dataview.rows.rows import UNREAD_TYPE, UnreadReason
+from enc.dataview.rows.raw_rows import UNREAD_TYPE, UnreadReason
 from enc.dataview.rows.schema import RAW, VERIFIED, arrow_schema
 
 LAST_MS = 253_402_300_799_999

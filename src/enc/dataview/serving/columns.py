@@ -26,8 +26,8 @@ from sqlalchemy.types import TypeDecorator, TypeEngine
 
 from enc.core.errors import MisuseError
 
-Kind = Literal["string", "integer", "double", "boolean", "timestamp", "date", "binary", "json"]
-KINDS: tuple[str, ...] = get_args(Kind)
+ColumnKind = Literal["string", "integer", "double", "boolean", "timestamp", "date", "binary", "json"]
+KINDS: tuple[str, ...] = get_args(ColumnKind)
 
 MAX_COLUMNS = 256
 _VIEW = re.compile(r"[a-z][a-z0-9_]{0,62}")
@@ -39,7 +39,7 @@ _MICROSECOND = timedelta(microseconds=1)
 
 class Column(Struct, frozen=True):
     name: str
-    kind: Kind
+    kind: ColumnKind
 
 
 class ViewSchema(Struct, frozen=True):
@@ -120,7 +120,7 @@ _TEXT_C = _PgText(collation="C")
 _POSTGRESQL = _SQLITE | {"string": _TEXT_C, "date": _TEXT_C, "json": _TEXT_C, "timestamp": _PgTimestamp()}
 
 
-def sql_type(kind: Kind, dialect: str) -> TypeEngine[Any]:
+def sql_type(kind: ColumnKind, dialect: str) -> TypeEngine[Any]:
     return (_POSTGRESQL if dialect == "postgresql" else _SQLITE)[kind]
 
 

@@ -12,16 +12,16 @@ from msgspec import Struct
 
 from enc.core.errors import InvalidQuery
 from enc.dataview.serving import values
-from enc.dataview.serving.columns import Column, Kind
+from enc.dataview.serving.columns import Column, ColumnKind
 
-Format = Literal["json", "csv", "arrow"]
-FORMATS: tuple[str, ...] = get_args(Format)
-MEDIA: dict[Format, str] = {
+AnswerFormat = Literal["json", "csv", "arrow"]
+FORMATS: tuple[str, ...] = get_args(AnswerFormat)
+MEDIA: dict[AnswerFormat, str] = {
     "json": "application/json",
     "csv": "text/csv; charset=utf-8",
     "arrow": "application/vnd.apache.arrow.stream",
 }
-_ACCEPTED: dict[str, Format] = {
+_ACCEPTED: dict[str, AnswerFormat] = {
     "application/json": "json",
     "text/csv": "csv",
     "application/vnd.apache.arrow.stream": "arrow",
@@ -41,7 +41,7 @@ class RowPage(Struct, frozen=True, kw_only=True):
     proofs: Sequence[Any] | None = None
 
 
-def choose(asked: str | None, accept: str) -> Format:
+def choose(asked: str | None, accept: str) -> AnswerFormat:
     """Return the format that the parameter names, else the first in the Accept header, else JSON."""
     if asked is not None:
         if asked not in FORMATS:
@@ -54,7 +54,7 @@ def choose(asked: str | None, accept: str) -> Format:
     return "json"
 
 
-def encode(page: RowPage, format_: Format) -> bytes:
+def encode(page: RowPage, format_: AnswerFormat) -> bytes:
     return _ENCODERS[format_](page)
 
 
@@ -123,7 +123,7 @@ def _array(pa: Any, rows: Sequence[sa.Row[Any]], i: int, type_: Any) -> Any:
     return pa.array(cells, type_)
 
 
-def _arrow_types(pa: Any) -> dict[Kind, Any]:
+def _arrow_types(pa: Any) -> dict[ColumnKind, Any]:
     return {
         "string": pa.string(),
         "integer": pa.int64(),
@@ -136,4 +136,4 @@ def _arrow_types(pa: Any) -> dict[Kind, Any]:
     }
 
 
-_ENCODERS: dict[Format, Callable[[RowPage], bytes]] = {"json": _json, "csv": _csv, "arrow": _arrow}
+_ENCODERS: dict[AnswerFormat, Callable[[RowPage], bytes]] = {"json": _json, "csv": _csv, "arrow": _arrow}

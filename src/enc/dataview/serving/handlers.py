@@ -143,7 +143,9 @@ class ViewHandlers:
         )
         return _paged(request, page, complete, format_, headers)
 
-    def _event_reference(self, request: ViewRequest, query: Query, format_: formats.Format) -> proofs.EventReference:
+    def _event_reference(
+        self, request: ViewRequest, query: Query, format_: formats.AnswerFormat
+    ) -> proofs.EventReference:
         if format_ != "json":
             raise InvalidQuery("verify: needs format json")
         if query.limit > MAX_PROVED:
@@ -179,7 +181,7 @@ def _paged(
     request: ViewRequest,
     page: formats.RowPage,
     complete: list[tuple[str, int]],
-    format_: formats.Format,
+    format_: formats.AnswerFormat,
     headers: dict[str, str],
 ) -> ViewResponse:
     if page.next is not None:

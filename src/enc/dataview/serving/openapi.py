@@ -4,7 +4,7 @@ from typing import Any
 
 import msgspec
 
-from enc.dataview.serving.columns import Column, Kind
+from enc.dataview.serving.columns import Column, ColumnKind
 from enc.dataview.serving.database import StoredView
 from enc.dataview.serving.formats import FORMATS
 from enc.dataview.serving.handlers import ViewHandlers, ViewRequest, ViewResponse
@@ -20,7 +20,7 @@ A filter is COLUMN=VALUE or COLUMN.OP=VALUE; all must hold. `complete` has for e
 in the view yet. Errors are objects of the schema Error.
 """
 
-_TYPES: dict[Kind, Schema] = {
+_TYPES: dict[ColumnKind, Schema] = {
     "string": {"type": "string"},
     "integer": {"type": "integer", "format": "int64"},
     "double": {"type": "number"},

@@ -18,14 +18,14 @@ from msgspec.structs import replace
 
 from enc.core.errors import InvalidFilter, InvalidQuery
 from enc.dataview.serving import cursor, values
-from enc.dataview.serving.columns import Column, Kind, ViewSchema
+from enc.dataview.serving.columns import Column, ColumnKind, ViewSchema
 
 Op = Literal["eq", "ne", "lt", "le", "gt", "ge", "in", "null", "prefix", "contains"]
 OPS: tuple[str, ...] = get_args(Op)
 ORDERINGS = ("eq", "ne", "lt", "le", "gt", "ge")
 _EQUAL: tuple[Op, ...] = ("eq", "ne", "in", "null")
 _ORDERED: tuple[Op, ...] = (*_EQUAL, "lt", "le", "gt", "ge")
-ALLOWED: dict[Kind, tuple[Op, ...]] = {
+ALLOWED: dict[ColumnKind, tuple[Op, ...]] = {
     "string": (*_ORDERED, "prefix", "contains"),
     "integer": _ORDERED,
     "double": _ORDERED,

@@ -9,7 +9,7 @@ from typing import Any
 from msgspec import Raw
 
 from enc.core.errors import InvalidFilter
-from enc.dataview.serving.columns import Column, Kind, iso, micros
+from enc.dataview.serving.columns import Column, ColumnKind, iso, micros
 
 MAX_VALUE = 4096
 """Most characters of one value in a query."""
@@ -32,7 +32,7 @@ def parse(column: Column, text: str) -> Any:
     return value
 
 
-_EXPECTED: dict[Kind, str] = {
+_EXPECTED: dict[ColumnKind, str] = {
     "string": "a text",
     "integer": "an integer of 64 bits",
     "double": "a number",
@@ -44,7 +44,7 @@ _EXPECTED: dict[Kind, str] = {
 }
 
 
-def _parsed(kind: Kind, text: str) -> Any:
+def _parsed(kind: ColumnKind, text: str) -> Any:
     if kind == "integer":
         return integer(text)
     if kind == "double":
@@ -92,7 +92,7 @@ def _day(text: str) -> str | None:
 # Cursors
 
 
-_TYPES: dict[Kind, tuple[type, ...]] = {
+_TYPES: dict[ColumnKind, tuple[type, ...]] = {
     "string": (str,),
     "integer": (int,),
     "double": (float, int),
@@ -124,7 +124,7 @@ def from_cursor(column: Column, value: Any) -> Any:
 # Answers
 
 
-JSON: dict[Kind, Callable[[Any], Any]] = {
+JSON: dict[ColumnKind, Callable[[Any], Any]] = {
     "timestamp": iso,
     "binary": bytes.hex,
     "json": lambda text: Raw(text.encode()),
@@ -133,7 +133,7 @@ JSON: dict[Kind, Callable[[Any], Any]] = {
 """How a non-null value is written in JSON; other kinds are written as they are in memory."""
 
 
-def to_csv(kind: Kind, value: Any) -> Any:
+def to_csv(kind: ColumnKind, value: Any) -> Any:
     if value is None:
         return ""
     if kind == "boolean":

@@ -24,7 +24,7 @@ from pyspark.sql.types import StructType
 
 from enc.core.errors import EncError, InvalidArchive, MisuseError, Unavailable
 from enc.core.machine.archive import MAX_LINE, Header, parse_header
-from enc.dataview.rows.rows import RowOrigin, now, raw_batches, unread_row
+from enc.dataview.rows.raw_rows import RowOrigin, now, raw_batches, unread_row
 from enc.dataview.rows.verify import parse_verify
 from enc.dataview.source.output_mode import OutputMode
 

@@ -14,7 +14,7 @@ from enc.core.errors import EncError, IdentityNotFound, PeerError, Unauthorized,
 from enc.core.log.commit import version_of
 from enc.core.log.event import check_event, parse_event
 from enc.core.log.filter import MAX_LIMIT
-from enc.dataview.rows.rows import RowOrigin, now, raw_batch, seq_of, unread_row
+from enc.dataview.rows.raw_rows import RowOrigin, now, raw_batch, seq_of, unread_row
 from enc.dataview.source.options import ALL, MAX_ENCLAVES, SourceOptions
 
 STEP = 1000

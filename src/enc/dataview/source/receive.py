@@ -20,9 +20,9 @@ from enc.core.errors import MisuseError
 from enc.core.log.event import wire_event
 from enc.core.primitives.types import Event
 from enc.dataview.lake.lock import local_directory
-from enc.dataview.rows.rows import RowOrigin, now, raw_batch, unread_row
+from enc.dataview.rows.raw_rows import RowOrigin, now, raw_batch, unread_row
 from enc.dataview.source.landing import LandingZone
-from enc.dataview.source.notify import NoticeBoard
+from enc.dataview.source.notice_board import NoticeBoard
 
 MAX_DISTRUST_ROWS = 1000
 """Most rows written for false answers in one run; further ones are only logged."""

@@ -31,7 +31,7 @@ from enc.dataview.source.node_reader import (
     read_span,
     tip,
 )
-from enc.dataview.source.notify import NoticeBoard
+from enc.dataview.source.notice_board import NoticeBoard
 from enc.dataview.source.options import SourceOptions
 
 TASKS = 4

@@ -10,7 +10,7 @@ from pyspark.sql.functions import col, count, lit, to_json, when
 from pyspark.sql.types import DataType
 
 from enc.dataview.lake.driver_rows import DriverLimits, driver_frame_if_few
-from enc.dataview.views.changes import ChangedGroups
+from enc.dataview.views.change_feeds import ChangedGroups
 from enc.dataview.views.view_file import View
 
 _NAMED = 200

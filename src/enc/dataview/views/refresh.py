@@ -17,9 +17,9 @@ from enc.core.errors import MisuseError
 from enc.dataview.lake.driver_rows import DriverLimits
 from enc.dataview.lake.session import SPARK_ERRORS, spark_message
 from enc.dataview.lake.tables import Table
-from enc.dataview.views.changes import ChangedGroups, ChangeFeeds, check_source
-from enc.dataview.views.check import checks, failures, is_local
+from enc.dataview.views.change_feeds import ChangedGroups, ChangeFeeds, check_source
 from enc.dataview.views.merge import among, difference, reused, update
+from enc.dataview.views.row_tests import checks, failures, is_local
 from enc.dataview.views.version import ViewVersion, read_view_version
 from enc.dataview.views.view_file import View
 

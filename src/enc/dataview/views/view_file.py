@@ -46,7 +46,7 @@ class Check(Struct, frozen=True):
         return f"{self.kind}({', '.join(self.words)})"
 
 
-Kind = Literal["full", "incremental", "append", "by"]
+RefreshKind = Literal["full", "incremental", "append", "by"]
 
 
 class Refresh(Struct, frozen=True):
@@ -58,7 +58,7 @@ class Refresh(Struct, frozen=True):
     by               the groups of rows that changed in `source` are recomputed
     """
 
-    kind: Kind = "full"
+    kind: RefreshKind = "full"
     source: str = ""
     by: tuple[tuple[str, str], ...] = ()
     """The columns that identify a group: their name in the source, and in the view."""

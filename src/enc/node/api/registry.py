@@ -30,7 +30,7 @@ from enc.node.api.read_pool import ReadPool
 from enc.node.read.registry_index import RegistryIndex, Wire
 from enc.node.read.request_handlers import SealedHandlers
 from enc.node.store.events import search_item
-from enc.node.store.protocol import Store
+from enc.node.store.store_interface import Store
 
 MAX_PAGE_ENCLAVES = 100
 """Most enclaves of one page."""

@@ -20,8 +20,8 @@ from enc.core.trees.state_key import KV, identity_key
 from enc.node.ops.internal_errors import internal_error
 from enc.node.read.access import Access
 from enc.node.store.events import search_item
-from enc.node.store.protocol import Store
 from enc.node.store.steps import Step
+from enc.node.store.store_interface import Store
 
 Reason = Literal[
     "access_revoked",

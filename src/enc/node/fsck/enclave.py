@@ -12,18 +12,18 @@ from enc.node.fsck.events import EventCheck
 from enc.node.fsck.searches import EVERYTHING, SearchCheck
 from enc.node.fsck.trees import TreeCheck
 from enc.node.fsck.usage import UsageTally
-from enc.node.store.protocol import Store
-from enc.node.store.sqlite.check import Finding, RowCheck, open_row_check
+from enc.node.store.sqlite.check import RowCheck, StoreFinding, open_row_check
 from enc.node.store.sqlite.store import SqliteStore
+from enc.node.store.store_interface import Store
 
-Progress = Callable[[int], None]
+FsckProgress = Callable[[int], None]
 """Called with the number of further events that were checked."""
 
 
 class EnclaveCheck:
     """The check of one enclave. `run` it once; it raises the first Difference."""
 
-    def __init__(self, store: Store, enclave: bytes, seq_pub: bytes, progress: Progress, tally: UsageTally) -> None:
+    def __init__(self, store: Store, enclave: bytes, seq_pub: bytes, progress: FsckProgress, tally: UsageTally) -> None:
         self._store, self._enclave = store, enclave
         self._progress, self._tally = progress, tally
         self._trees = TreeCheck(store, enclave, seq_pub)
@@ -54,7 +54,7 @@ class EnclaveCheck:
     def _difference(self, what: str) -> Difference:
         return Difference(self._enclave, None, what)
 
-    def _expect_none(self, findings: Iterator[Finding]) -> None:
+    def _expect_none(self, findings: Iterator[StoreFinding]) -> None:
         for seq, what in findings:
             raise Difference(self._enclave, seq, what)
 

@@ -7,8 +7,8 @@ from enc.core.machine.replay import Replay
 from enc.core.machine.state import EnclaveState
 from enc.node.fsck.difference import Difference
 from enc.node.fsck.trees import TreeCheck
-from enc.node.store.protocol import Store
 from enc.node.store.sqlite.check import WRONG
+from enc.node.store.store_interface import Store
 
 
 class FinalStateCheck:

@@ -11,9 +11,9 @@ from enc.core.rules.policy_types import Effects
 from enc.core.trees.state_key import DELETED
 from enc.node.fsck.difference import Difference
 from enc.node.fsck.usage import UsageTally
-from enc.node.store.protocol import Charge, Store
-from enc.node.store.push_protocol import Endpoints, register
+from enc.node.store.push_interface import Endpoints, register
 from enc.node.store.sqlite.check import WRONG, CheckedEvent
+from enc.node.store.store_interface import Charge, Store
 
 PAGE = 250
 """Events per page, with their contents."""

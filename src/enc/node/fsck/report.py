@@ -6,11 +6,11 @@ from msgspec import Struct
 
 from enc.core.errors import ReplayFailed, Unavailable
 from enc.node.fsck.difference import Difference
-from enc.node.fsck.enclave import EnclaveCheck, Progress
+from enc.node.fsck.enclave import EnclaveCheck, FsckProgress
 from enc.node.fsck.usage import UsageTally, check_usage
-from enc.node.store.protocol import Store
 from enc.node.store.sqlite.check import WRONG, check_integrity, check_whole
 from enc.node.store.sqlite.store import SqliteStore
+from enc.node.store.store_interface import Store
 
 
 class Report(Struct, frozen=True):
@@ -23,7 +23,7 @@ class Report(Struct, frozen=True):
     """The first of each enclave, and those of the store as a whole."""
 
 
-def check_enclave(store: Store, enclave: bytes, seq_pub: bytes, progress: Progress) -> None:
+def check_enclave(store: Store, enclave: bytes, seq_pub: bytes, progress: FsckProgress) -> None:
     """Raise the first Difference between an enclave's log and the rest of the store of the node
     `seq_pub`.
 
@@ -32,7 +32,7 @@ def check_enclave(store: Store, enclave: bytes, seq_pub: bytes, progress: Progre
     _check(store, enclave, seq_pub, progress, UsageTally())
 
 
-def check_store(store: Store, seq_pub: bytes, enclaves: Iterable[bytes] | None, progress: Progress) -> Report:
+def check_store(store: Store, seq_pub: bytes, enclaves: Iterable[bytes] | None, progress: FsckProgress) -> Report:
     """Check these enclaves; with None, all enclaves and the counts over all of them.
 
     A difference in one enclave does not stop the check of the others. Raises Unavailable if the
@@ -59,7 +59,7 @@ def check_store(store: Store, seq_pub: bytes, enclaves: Iterable[bytes] | None, 
     return Report(checked, events, found)
 
 
-def _check(store: Store, enclave: bytes, seq_pub: bytes, progress: Progress, tally: UsageTally) -> None:
+def _check(store: Store, enclave: bytes, seq_pub: bytes, progress: FsckProgress, tally: UsageTally) -> None:
     check = EnclaveCheck(store, enclave, seq_pub, progress, tally)
     try:
         check.run()

@@ -14,8 +14,8 @@ from enc.core.rules.policy_types import ReadScope
 from enc.core.trees.state_key import DELETED
 from enc.node.fsck.difference import Difference
 from enc.node.store.events import SearchItem
-from enc.node.store.protocol import ReadRights, Store
 from enc.node.store.sqlite.check import WRONG, CheckedEvent
+from enc.node.store.store_interface import ReadRights, Store
 
 BLOCK = 4000
 """Events per block: more than a store would scan rather than look up in an index."""

@@ -13,8 +13,8 @@ from enc.core.primitives.types import Event, Target
 from enc.core.trees.merkle_log import Edge
 from enc.core.trees.tree_head import check_bound_head
 from enc.node.fsck.difference import Difference
-from enc.node.store.protocol import Store
 from enc.node.store.sqlite.check import WRONG, RowCheck
+from enc.node.store.store_interface import Store
 
 CACHED = 65_536
 """Tree nodes that are cached after they were read."""

@@ -5,9 +5,9 @@ from collections.abc import Iterator, Sequence
 from msgspec import Struct
 
 from enc.core.primitives.types import Event
-from enc.node.store.protocol import Charge, Store
 from enc.node.store.sqlite.check import WRONG, identities
 from enc.node.store.sqlite.store import SqliteStore
+from enc.node.store.store_interface import Charge, Store
 
 
 class Used(Struct):

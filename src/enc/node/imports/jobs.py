@@ -42,7 +42,7 @@ from enc.node.ops.internal_errors import internal_error
 from enc.node.sequence.sequencer import Sequencer
 from enc.node.sequence.state_cache import StateCache
 from enc.node.signatures.import_check import ImportSignaturePool
-from enc.node.store.protocol import Store, Usage
+from enc.node.store.store_interface import Store, Usage
 from enc.runtime.checked_http import addresses_of
 from enc.runtime.rate_limit import RateLimiter
 

@@ -28,8 +28,8 @@ from enc.core.trees.merkle_log import Edge
 from enc.core.trees.tree_head import sign_head
 from enc.node.sequence.batch_overlay import BatchOverlay, NodeCache
 from enc.node.signatures.import_check import CheckedSlice, ImportSignaturePool
-from enc.node.store.protocol import Staging, Store
 from enc.node.store.steps import AppendRun, Step
+from enc.node.store.store_interface import Staging, Store
 
 SLICE_EVENTS, SLICE_BYTES = 1024, 4 << 20
 """Most events in one transaction, and most bytes of their contents and tags.

@@ -1,1 +1,1 @@
-"""Limits per peer and per enclave."""
+"""Quotas: how much one identity may store on this node."""

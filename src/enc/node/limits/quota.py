@@ -4,7 +4,7 @@ from msgspec import Struct
 
 from enc.core.errors import Unauthorized
 from enc.core.primitives.types import Commit
-from enc.node.store.protocol import Store, Usage
+from enc.node.store.store_interface import Store, Usage
 
 
 class Quota(Struct, frozen=True):

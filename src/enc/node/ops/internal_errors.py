@@ -4,7 +4,7 @@ import structlog
 
 from enc.core.errors import InternalError
 
-_log = structlog.get_logger("enc.sequencer")
+_log = structlog.get_logger("enc.internal")
 
 
 def internal_error(error: BaseException, where: str) -> InternalError:

@@ -8,7 +8,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Proc
 
 from enc.core.errors import EncError
 from enc.core.primitives.types import Receipt
-from enc.node.store.push_protocol import DeliveryResult
+from enc.node.store.push_interface import DeliveryResult
 
 _SECONDS = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5)
 _EVENTS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)

@@ -11,10 +11,10 @@ from enc.runtime.backoff import RetryPauses
 
 PAUSES = RetryPauses(first_s=1.0, max_s=300.0)
 
-_log = structlog.get_logger("enc.registry")
+_log = structlog.get_logger("enc.registration")
 
 
-class Announcer:
+class NodeRegistrar:
     """Calls `register`, which registers the node's endpoints, or returns None if they are
     registered already.
     """

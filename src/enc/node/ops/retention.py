@@ -8,7 +8,7 @@ in memory, so nothing is lost in a restart.
 import structlog
 
 from enc.core.errors import EncError
-from enc.node.store.protocol import Store
+from enc.node.store.store_interface import Store
 
 MAX_ERASED, MAX_PURGED = 500, 10_000
 """Contents, and rows of a terminated enclave, that one call deletes: it bounds how long commits
@@ -17,7 +17,7 @@ wait.
 REST_MS = 60_000
 """How long a replaced log is kept, so that running reads can finish."""
 
-_log = structlog.get_logger("enc.janitor")
+_log = structlog.get_logger("enc.retention")
 
 
 class RetentionSweeper:

@@ -11,14 +11,14 @@ import structlog
 from msgspec import Struct
 
 from enc.core.errors import EncError
-from enc.node.store.push_protocol import BatchLimits, PushStore
+from enc.node.store.push_interface import BatchLimits, PushStore
 
 RETIRE_MS = 60_000
 """Time between two looks for batches to delete."""
 MAX_RETIRED = 2_000
 """Batches deleted by one call: it bounds how long commits wait."""
 
-_log = structlog.get_logger("enc.mailroom")
+_log = structlog.get_logger("enc.push.batches")
 
 
 class BatchRetention(Struct, frozen=True):

@@ -18,7 +18,7 @@ from msgspec import Struct
 from msgspec.json import Decoder, encode
 
 from enc.node.store.events import RawEvent
-from enc.node.store.push_protocol import BatchNotice, EventRange, PushBatch
+from enc.node.store.push_interface import BatchNotice, EventRange, PushBatch
 
 
 class EventSource(Protocol):

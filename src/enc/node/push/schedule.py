@@ -25,7 +25,7 @@ from urllib.parse import urlsplit
 
 from msgspec import Struct
 
-from enc.node.store.push_protocol import DueBatch
+from enc.node.store.push_interface import DueBatch
 
 OVERHEAD = 16 * 1024
 """Memory that a connection takes beside its body."""

@@ -22,7 +22,7 @@ from enc.core.primitives.sealing import NONCE_SIZE, encrypt
 from enc.node.push.body import EventSource, render
 from enc.node.push.schedule import QueueHealth, Schedule
 from enc.node.push.sender_pipe import MAX_RESULTS
-from enc.node.store.push_protocol import DeliveryResult, DueBatch, PushReads
+from enc.node.store.push_interface import DeliveryResult, DueBatch, PushReads
 from enc.runtime.clock import now_ms
 
 PAGE = 1024
@@ -38,7 +38,7 @@ NO_KEY = "the identity is not a public key"
 NOT_READABLE = "the batch cannot be read"
 
 _RANDOM = random.SystemRandom()
-_log = structlog.get_logger("enc.sender")
+_log = structlog.get_logger("enc.push.sender")
 
 
 class Reads(PushReads, EventSource, Protocol):

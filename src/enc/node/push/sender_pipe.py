@@ -12,8 +12,8 @@ from struct import Struct as Layout
 from msgspec import Struct
 from msgspec.msgpack import Decoder, Encoder
 
-from enc.node.store.push_protocol import DeliveryResult
-from enc.runtime.log_options import Format, Level
+from enc.node.store.push_interface import DeliveryResult
+from enc.runtime.log_options import Level, LogFormat
 
 LENGTH = Layout(">I")
 MAX_MESSAGE = 1 << 20
@@ -37,7 +37,7 @@ class Start(Struct, frozen=True, kw_only=True, tag=True):
     interval_s: float
     ca_file: str
     log_level: Level
-    log_format: Format
+    log_format: LogFormat
 
 
 class AskKey(Struct, frozen=True, tag=True):

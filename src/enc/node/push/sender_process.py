@@ -30,7 +30,7 @@ from enc.node.push.sender_pipe import (
     packed,
     read_to_sender,
 )
-from enc.node.store.push_protocol import DeliveryResult
+from enc.node.store.push_interface import DeliveryResult
 from enc.node.store.sqlite.push.reader import PushReader
 from enc.runtime.checked_http import authorities
 from enc.runtime.checked_http_async import EndpointCaller
@@ -161,7 +161,7 @@ def main() -> None:
         asyncio.run(_run())
         code = 0
     except Exception as e:
-        structlog.get_logger("enc.sender").error("internal_error", where="sender", exc_info=e)
+        structlog.get_logger("enc.push.sender").error("internal_error", where="sender", exc_info=e)
     finally:
         sys.stderr.flush()
         os._exit(code)  # a running name lookup in a thread would keep the process alive

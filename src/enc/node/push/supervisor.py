@@ -33,7 +33,7 @@ from enc.node.push.sender_pipe import (
     read_from_sender,
 )
 from enc.node.signatures.worker import read_exactly
-from enc.node.store.push_protocol import DeliveryResult
+from enc.node.store.push_interface import DeliveryResult
 from enc.runtime.backoff import RetryPauses
 
 STOP_S = 5.0
@@ -44,7 +44,7 @@ PAUSES = RetryPauses(first_s=1.0, max_s=60.0)
 StoreResults = Callable[[Sequence[DeliveryResult]], None]
 """Makes delivery results durable, or raises."""
 
-_log = structlog.get_logger("enc.senders")
+_log = structlog.get_logger("enc.push.supervisor")
 
 
 class _Process:

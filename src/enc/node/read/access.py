@@ -6,7 +6,7 @@ from enc.core.errors import Unauthorized
 from enc.core.machine.state import EnclaveState, view
 from enc.core.primitives.types import Event, Target
 from enc.core.rules.policy_types import ReadScope, Subject
-from enc.node.store.protocol import ReadRights, Store
+from enc.node.store.store_interface import ReadRights, Store
 from enc.node.store.stored_enclave_reader import StoredEnclaveReader
 
 

@@ -17,8 +17,8 @@ from enc.core.errors import InvalidQuery
 from enc.core.primitives.encoding import convert_json, unhex
 from enc.core.session.envelope import OpenedBody
 from enc.node.read.access import Access
-from enc.node.store.protocol import Store
-from enc.node.store.push_protocol import QueueReport
+from enc.node.store.push_interface import QueueReport
+from enc.node.store.store_interface import Store
 
 MAX_ENDPOINTS = 1000
 """Most endpoints of one answer."""

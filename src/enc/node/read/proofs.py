@@ -19,7 +19,7 @@ from enc.core.trees.merkle_log import prove_consistency, prove_inclusion
 from enc.core.trees.proof import wire_bundle_proof, wire_consistency, wire_inclusion, wire_state_proof
 from enc.core.trees.sparse_merkle import TreeNodes
 from enc.core.trees.tree_head import sign_head, wire_head
-from enc.node.store.protocol import Store
+from enc.node.store.store_interface import Store
 from enc.node.store.stored_enclave_reader import StoredEnclaveReader
 
 Wire = dict[str, Any]

@@ -18,8 +18,8 @@ from enc.core.session.envelope import OpenedBody
 from enc.node.push.body import BatchFilter, render
 from enc.node.read.access import Access
 from enc.node.store.events import RawEvent
-from enc.node.store.protocol import Store
-from enc.node.store.push_protocol import PushBatch
+from enc.node.store.push_interface import PushBatch
+from enc.node.store.store_interface import Store
 
 MAX_NUMBERS = 100
 """Most batches that one Pull may list by number."""

@@ -12,7 +12,7 @@ from enc.core.primitives.types import Event, KeyRecord, RecordKind
 from enc.core.registry.reg_entry import parse_identity, parse_node
 from enc.core.rules.policy_types import ReadScope
 from enc.node.read.request_handlers import SealedHandlers
-from enc.node.store.protocol import Store
+from enc.node.store.store_interface import Store
 from enc.node.store.stored_enclave_reader import StoredEnclaveReader
 
 MAX_CACHED = 1024

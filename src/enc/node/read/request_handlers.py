@@ -47,7 +47,7 @@ from enc.node.read.seal_answer import sealed_answer
 from enc.node.sequence.checkpoint import MAX_HOLD_MS, Checkpoint
 from enc.node.sequence.state_cache import StateCache
 from enc.node.store.events import ITEM_START, SearchItem, item_end
-from enc.node.store.protocol import Store
+from enc.node.store.store_interface import Store
 from enc.runtime.rate_limit import RateLimiter
 
 MAX_KEYS = 256

@@ -34,7 +34,7 @@ from enc.node.sequence.admitted import AdmittedCommit, duplicate
 from enc.node.sequence.sequencer import Sequencer
 from enc.node.sequence.state_cache import StateCache
 from enc.node.signatures.pool import SignaturePool
-from enc.node.store.protocol import Store
+from enc.node.store.store_interface import Store
 from enc.runtime.endpoints import check_endpoints
 from enc.runtime.rate_limit import RateLimiter
 

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from enc.core.log.event import target_of
 from enc.core.machine.state import EnclaveState, Transition
 from enc.core.primitives.types import Event, KeyRecord, RecordKind, Target
-from enc.node.store.protocol import Store
+from enc.node.store.store_interface import Store
 from enc.node.store.stored_enclave_reader import StoredEnclaveReader
 
 MAX_NODES = 262_144

@@ -13,7 +13,7 @@ from enc.core.primitives.types import Event, KeyRecord, RecordKind, Target
 from enc.core.rules.policy_types import Draft, Effects, Subject, recipients
 from enc.core.trees import sparse_merkle
 from enc.core.trees.state_key import KV, identity_key
-from enc.node.store.push_protocol import Endpoints, Recipient, Recipients, Right, register
+from enc.node.store.push_interface import Endpoints, Recipient, Recipients, Right, register
 
 MAX_WITHOUT_ENDPOINTS = 65_536
 """Enclaves without endpoints that are cached as such, from one transaction to the next."""

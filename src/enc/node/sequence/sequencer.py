@@ -34,8 +34,8 @@ from enc.node.sequence.checkpoint import Checkpoint, MigrateHolds
 from enc.node.sequence.clock_guard import ClockGuard
 from enc.node.sequence.recipients import RecipientCache
 from enc.node.sequence.state_cache import StateCache
-from enc.node.store.protocol import Store
 from enc.node.store.steps import Step
+from enc.node.store.store_interface import Store
 
 MAX_BATCH = 1024
 """Maximum number of commits in one transaction."""

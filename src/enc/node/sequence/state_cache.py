@@ -9,7 +9,7 @@ from collections import OrderedDict
 
 from enc.core.machine.state import EnclaveState
 from enc.core.primitives.encoding import compact_size
-from enc.node.store.protocol import Store
+from enc.node.store.store_interface import Store
 
 CAPACITY = 2048
 """Maximum number of cached states."""

@@ -18,7 +18,7 @@ MIN_PART = 4
 MAX_PART = 256
 """Maximum number of commits per request: the request and its answer fit into a pipe."""
 
-_log = structlog.get_logger("enc.verifiers")
+_log = structlog.get_logger("enc.signatures")
 
 
 class _Failed(Exception):

@@ -1,1 +1,1 @@
-"""Storage: one protocol, implemented on SQLite."""
+"""Storage: one interface, implemented on SQLite."""

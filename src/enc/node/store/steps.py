@@ -7,7 +7,7 @@ from msgspec import Struct
 from enc.core.machine.state import EnclaveState, Transition
 from enc.core.primitives.types import Event, TreeHead
 from enc.core.rules.policy_types import Effects
-from enc.node.store.push_protocol import Recipients
+from enc.node.store.push_interface import Recipients
 
 
 class Step(Struct, frozen=True, kw_only=True):

@@ -2,7 +2,7 @@
 
 from enc.core.primitives.types import KeyRecord, RecordKind, Target
 from enc.core.trees import sparse_merkle
-from enc.node.store.protocol import Store
+from enc.node.store.store_interface import Store
 
 
 class StoredEnclaveReader:

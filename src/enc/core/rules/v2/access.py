@@ -32,7 +32,7 @@ from enc.core.rules.ac_bundle import judge_bundle, operations_of
 from enc.core.rules.content import AC_OPERATIONS, check_endpoint, check_operation, content_object, text_field
 from enc.core.rules.dialect import Dialect
 from enc.core.rules.dialects import DialectV2
-from enc.core.rules.policy_types import Draft, EndpointChange, Kind, Reach, ReadScope, Subject
+from enc.core.rules.policy_types import Draft, EndpointChange, EventKind, Reach, ReadScope, Subject
 from enc.core.rules.revision import find_target, revise
 from enc.core.rules.v2.manifest_parts import OUTSIDER, InitialMember, RuleEntry, Trait
 from enc.core.trees.bundle import BundleConfig
@@ -128,9 +128,9 @@ class PolicyV2(Struct, frozen=True, kw_only=True, dict=True):
     # Evaluation
 
     @cached_property
-    def _index(self) -> Mapping[tuple[str, str, Kind], list[RuleEntry]]:
+    def _index(self) -> Mapping[tuple[str, str, EventKind], list[RuleEntry]]:
         """Entries by type, op and kind, so that no decision walks through the whole manifest."""
-        found = defaultdict[tuple[str, str, Kind], list[RuleEntry]](list)
+        found = defaultdict[tuple[str, str, EventKind], list[RuleEntry]](list)
         for entry in self.entries:
             for op in entry.ops | entry.denies:
                 for kind in entry.kinds:
@@ -341,7 +341,7 @@ class PolicyV2(Struct, frozen=True, kw_only=True, dict=True):
     def _extents(self, columns: frozenset[str], is_closed: Callable[[str], bool]) -> dict[str, Reach]:
         """Return how much of each type these columns may read, in one pass over the entries; `*` is
         for other types."""
-        gives, denies = defaultdict[str, set[Kind]](set), defaultdict[str, set[Kind]](set)
+        gives, denies = defaultdict[str, set[EventKind]](set), defaultdict[str, set[EventKind]](set)
         about = [entry for entry in self.entries if "R" in entry.ops | entry.denies and entry.columns & columns]
         for entry in _open(about, is_closed):
             for ops, found in ((entry.ops, gives), (entry.denies, denies)):
@@ -350,14 +350,14 @@ class PolicyV2(Struct, frozen=True, kw_only=True, dict=True):
         to_all = _extent(gives["*"], denies["*"])
         if None in denies["*"]:
             return {"*": to_all}
-        everything, nothing = bool(gives["*"]), set[Kind]()
+        everything, nothing = bool(gives["*"]), set[EventKind]()
         return {
             type_: _extent(gives.get(type_, nothing), denies.get(type_, nothing), everything)
             for type_ in gives.keys() | denies.keys()
         } | {"*": to_all}
 
 
-def _extent(given: set[Kind], denied: set[Kind], everything: bool = False) -> Reach:
+def _extent(given: set[EventKind], denied: set[EventKind], everything: bool = False) -> Reach:
     """Return how much of a type may be read, by the kinds that entries give and deny; None is every
     kind."""
     everything = everything or None in given

@@ -2,7 +2,7 @@
 
 from msgspec import Struct
 
-from enc.core.rules.policy_types import Kind, Subject
+from enc.core.rules.policy_types import EventKind, Subject
 
 OUTSIDER = "OUTSIDER"
 CONTEXTS = frozenset(["Public", "Self", "Sender"])
@@ -38,7 +38,7 @@ class RuleEntry(Struct, frozen=True, kw_only=True):
     scope: frozenset[str] | None = None
 
     @property
-    def kinds(self) -> frozenset[Kind]:
+    def kinds(self) -> frozenset[EventKind]:
         """The kinds of events of its type that the entry matches, as Subject.kind; {None} for
         all."""
         if self.traits is not None:

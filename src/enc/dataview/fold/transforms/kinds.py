@@ -3,7 +3,7 @@
 from pyspark.sql import Column
 from pyspark.sql.functions import col, expr
 
-from enc.dataview.fold.contents import REVISIONS
+from enc.dataview.fold.content_fold import REVISIONS
 
 
 def is_revision() -> Column:

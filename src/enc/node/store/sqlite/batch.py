@@ -16,11 +16,11 @@ from enc.core.rules.policy_types import Effects
 from enc.node.store.sqlite.bulk_insert import bulk_insert
 from enc.node.store.sqlite.enclave_numbers import EnclaveNumbers
 from enc.node.store.sqlite.event_index import EventIndex
+from enc.node.store.sqlite.event_rows import PLAIN, PLAIN_ROW, SqlRow, key_of, pack_event, pack_plain, tags_of
 from enc.node.store.sqlite.push.outbox import AudienceNumbers, OutboxRows
-from enc.node.store.sqlite.records import put_records
-from enc.node.store.sqlite.rows import PLAIN, PLAIN_ROW, Row, key_of, pack_event, pack_plain, tags_of
+from enc.node.store.sqlite.registry_records import put_records
 from enc.node.store.sqlite.snapshot import pack_state
-from enc.node.store.sqlite.tags import auto_delete, tag_rows
+from enc.node.store.sqlite.tag_index import auto_delete, tag_rows
 from enc.node.store.steps import Step
 
 MAX_KINDS = 65_536
@@ -48,8 +48,8 @@ class Batch:
         self._numbers: dict[bytes, int] = {}
         self._kinds: dict[tuple[int, str, str], int] = {}
         self._founded = 0
-        self._plain: list[Row] = []
-        self._events: list[Row] = []
+        self._plain: list[SqlRow] = []
+        self._events: list[SqlRow] = []
         self._keys: dict[tuple[int, bytes], tuple[int, Tags]] = {}
         self._tags: list[tuple[int, int, int]] = []
         self._updated: list[tuple[bytes, int]] = []
@@ -108,7 +108,7 @@ class Batch:
         self._charge(event)
         self._add_effects(e, event, step.effects)
 
-    def _pack(self, e: int, k: int, c: int, event: Event, predefined: frozenset[str]) -> Row:
+    def _pack(self, e: int, k: int, c: int, event: Event, predefined: frozenset[str]) -> SqlRow:
         """Return the row of an event that may have tags, and collect what its tags change
         elsewhere.
         """

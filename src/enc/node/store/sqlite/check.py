@@ -5,7 +5,7 @@ enc.node.fsck checks what the store answers. It replays the log, passes each pag
 `RowCheck`, and calls `check_whole` for what belongs to no single enclave. Each difference is
 reported with its seq, or None.
 
-A column is compared with what the store itself would write for the event (enc.node.store.sqlite.rows and
+A column is compared with what the store itself would write for the event (enc.node.store.sqlite.event_rows and
 tags). So missing rows are found by lookup, superfluous ones by counting. PRAGMA integrity_check
 covers the indexes.
 """
@@ -20,13 +20,13 @@ from msgspec import Struct
 from enc.core.machine.state import EnclaveState
 from enc.core.primitives.types import Event
 from enc.core.trees.state_key import DELETED
+from enc.node.store.sqlite.event_rows import MAX_SEQ, SqlRow, first8, id_of, key_of, pack_event, tags_of
 from enc.node.store.sqlite.purge import DONE
 from enc.node.store.sqlite.push.check import check_push
-from enc.node.store.sqlite.rows import MAX_SEQ, Row, first8, id_of, key_of, pack_event, tags_of
 from enc.node.store.sqlite.store import SqliteStore
-from enc.node.store.sqlite.tags import auto_delete, tag_rows
+from enc.node.store.sqlite.tag_index import auto_delete, tag_rows
 
-Finding = tuple[int | None, str]
+StoreFinding = tuple[int | None, str]
 
 WRONG = "not what the log implies"
 MAX_DAMAGE = 10
@@ -92,7 +92,7 @@ class RowCheck:
         """Add tree nodes that the replay has made."""
         self._scratch.executemany("INSERT OR IGNORE INTO made VALUES (?)", ((each,) for each in hashes))
 
-    def check_page(self, lines: Sequence[CheckedEvent]) -> Iterator[Finding]:
+    def check_page(self, lines: Sequence[CheckedEvent]) -> Iterator[StoreFinding]:
         ends = tuple(key_of(self._e, line.event.seq) for line in (lines[0], lines[-1]))
         rows = self._db.execute("SELECT * FROM events WHERE k BETWEEN ? AND ? ORDER BY k", ends)
         columns = [column[0] for column in rows.description]
@@ -110,7 +110,7 @@ class RowCheck:
             if line.event.type == "Terminate":
                 self._ended = line.event.timestamp
 
-    def _row(self, line: CheckedEvent) -> Row:
+    def _row(self, line: CheckedEvent) -> SqlRow:
         """Return the row that table `events` must contain."""
         event, target, kind = line.event, line.target, (line.event.type, line.subject)
         c, is_deleted = self._kinds[kind][0], line.status == DELETED
@@ -124,7 +124,7 @@ class RowCheck:
         fields[7] = None if is_deleted else line.status
         return (k, *fields)
 
-    def _check_tags(self, line: CheckedEvent) -> Iterator[Finding]:
+    def _check_tags(self, line: CheckedEvent) -> Iterator[StoreFinding]:
         """Check the rows in `tags`. A deleted event has none, so that no search finds it."""
         rows = set() if line.status == DELETED else tag_rows(key_of(self._e, line.event.seq), line.event.tags)
         self._tags += len(rows)
@@ -134,7 +134,7 @@ class RowCheck:
 
     # The end
 
-    def finish(self, state: EnclaveState, records: int) -> Iterator[Finding]:
+    def finish(self, state: EnclaveState, records: int) -> Iterator[StoreFinding]:
         """Check counts, and columns stored with the state. `records`: number of a registry's
         records found by the replay.
         """
@@ -158,7 +158,7 @@ class RowCheck:
             if self._count(table) != count:
                 yield self._stray_tag() if table == "tags" else None, f"{table}: there are too many rows"
 
-    def _beyond(self, last_seq: int) -> Iterator[Finding]:
+    def _beyond(self, last_seq: int) -> Iterator[StoreFinding]:
         """Report events after the first gap, where pages end."""
         ends = key_of(self._e, last_seq + 1), key_of(self._e, MAX_SEQ)
         for (k,) in self._db.execute("SELECT k FROM events WHERE k BETWEEN ? AND ? LIMIT 1", ends):
@@ -173,7 +173,7 @@ class RowCheck:
                 return int(seq)
         return None
 
-    def check_tombstone(self) -> Iterator[Finding]:
+    def check_tombstone(self) -> Iterator[StoreFinding]:
         """Check a purged enclave: rows may be left only while the purge has not ended."""
         if self._terminated_at is None:
             yield None, "purged, but enclaves.terminated_at is missing"

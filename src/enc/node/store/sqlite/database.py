@@ -10,8 +10,8 @@ from enc.node.store.sqlite.batch import WriterCache
 from enc.node.store.sqlite.connection import AfterCommit, Readers, Writer, lock_store, unavailable
 from enc.node.store.sqlite.enclave_numbers import EnclaveNumbers
 from enc.node.store.sqlite.event_index import EventIndex
+from enc.node.store.sqlite.event_rows import SqlRow
 from enc.node.store.sqlite.push.backfill import backfill_endpoints
-from enc.node.store.sqlite.rows import Row
 from enc.node.store.sqlite.upgrade import upgrade
 
 
@@ -43,11 +43,11 @@ class NodeDatabase:
         self.writer.close()
         self._lock.close()
 
-    def rows(self, query: str, *args: Any) -> list[Row]:
+    def rows(self, query: str, *args: Any) -> list[SqlRow]:
         with self.readers.lend() as db:
             return db.execute(query, args).fetchall()
 
-    def rows_of(self, enclave: bytes, query: str, *args: Any) -> list[Row]:
+    def rows_of(self, enclave: bytes, query: str, *args: Any) -> list[SqlRow]:
         """Return the rows of a query whose first argument is the enclave's number."""
         with self.readers.lend() as db:
             e = self.number(db, enclave)

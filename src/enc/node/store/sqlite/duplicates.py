@@ -5,7 +5,7 @@ from collections.abc import Collection, Iterator, Sequence
 from itertools import chain
 
 from enc.core.primitives.types import Commit, Event
-from enc.node.store.sqlite.rows import COLUMNS, SEQ_BITS, first8, hash_of, unpack_event
+from enc.node.store.sqlite.event_rows import COLUMNS, SEQ_BITS, first8, hash_of, unpack_event
 
 CHUNKS = (256, 32, 4, 1)
 """Commits per statement. There are few sizes, so that statements stay prepared."""

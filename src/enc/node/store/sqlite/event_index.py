@@ -11,7 +11,7 @@ import sqlite3
 from collections.abc import Callable, Sequence
 
 from enc.node.store.sqlite.bulk_insert import bulk_insert
-from enc.node.store.sqlite.rows import SEQ_BITS, first8, id_of
+from enc.node.store.sqlite.event_rows import SEQ_BITS, first8, id_of
 
 GENERATION = 65_536
 """Number of ids that are sorted together: enough that neighbours share a page of the index, few

@@ -5,7 +5,7 @@ import sqlite3
 from msgspec.json import encode
 
 from enc.node.store.events import RawEvent
-from enc.node.store.sqlite.rows import MAX_SEQ, author_of, erased, key_of
+from enc.node.store.sqlite.event_rows import MAX_SEQ, author_of, erased, key_of
 
 _STORED = (
     "SELECT k, type, subject, iif(content IS NULL, content_hash, NULL), head, content "

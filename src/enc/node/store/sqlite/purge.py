@@ -4,7 +4,7 @@ import sqlite3
 from collections.abc import Callable
 
 from enc.node.store.sqlite.event_index import EventIndex, EventKeys
-from enc.node.store.sqlite.rows import MAX_SEQ, author_of, id_of, key_of
+from enc.node.store.sqlite.event_rows import MAX_SEQ, author_of, id_of, key_of
 
 _TABLES = {
     "tags": "e, t8, seq",

@@ -13,11 +13,11 @@ from msgspec import Struct
 
 from enc.core.log.filter import Filter, Range
 from enc.node.store.events import SearchItem
-from enc.node.store.protocol import ReadRights
 from enc.node.store.sqlite.event_index import EventIndex
-from enc.node.store.sqlite.rows import COLUMNS, MAX_SEQ, Row, author_of, first8, items, key_of, unpack_event
+from enc.node.store.sqlite.event_rows import COLUMNS, MAX_SEQ, SqlRow, author_of, first8, items, key_of, unpack_event
 from enc.node.store.sqlite.search_plan import SearchPlan
-from enc.node.store.sqlite.tags import tag8
+from enc.node.store.sqlite.tag_index import tag8
+from enc.node.store.store_interface import ReadRights
 
 PAGE_ROWS, PAGE_BYTES = 1024, 4 << 20
 """Maximum size of a page in rows, and in characters of contents."""
@@ -27,7 +27,7 @@ STEP = 32
 _BY_KEY = f"SELECT {COLUMNS} FROM events WHERE k = ?"  # noqa: S608
 
 
-class Kind(Struct, frozen=True):
+class SearchedKind(Struct, frozen=True):
     """A type together with the type that decides its read rights."""
 
     c: int
@@ -92,10 +92,10 @@ class EventSearch:
             low, high = (middle + 1, high) if row is not None and row[0] < timestamp else (low, middle)
         return low
 
-    def _wanted_kinds(self, db: sqlite3.Connection, e: int) -> Iterable[Kind]:
+    def _wanted_kinds(self, db: sqlite3.Connection, e: int) -> Iterable[SearchedKind]:
         types, scope = self._filter.types, self._readable.scope
         for row in db.execute("SELECT c, type, subject, live FROM kinds WHERE e = ?", (e,)):
-            kind = Kind(*row)
+            kind = SearchedKind(*row)
             if (types is None or kind.type in types) and scope.of(kind.subject) != "none":
                 yield kind
             else:
@@ -122,9 +122,9 @@ class EventSearch:
 
     # Pages
 
-    def read(self, db: sqlite3.Connection) -> list[Row]:
+    def read(self, db: sqlite3.Connection) -> list[SqlRow]:
         """Return the next rows."""
-        most, found, size = min(self._filter.limit + 1, PAGE_ROWS), list[Row](), 0
+        most, found, size = min(self._filter.limit + 1, PAGE_ROWS), list[SqlRow](), 0
         rows = iter(self._rows(db, most))
         while len(found) < most and size <= PAGE_BYTES:
             more = list(islice(rows, min(STEP, most - len(found))))
@@ -137,7 +137,7 @@ class EventSearch:
             self._pass(found[-1][0] - self._base)
         return found
 
-    def _rows(self, db: sqlite3.Connection, most: int) -> Iterable[Row]:
+    def _rows(self, db: sqlite3.Connection, most: int) -> Iterable[SqlRow]:
         if self._keys is not None:
             low, high = self._base + self._low, self._base + self._high
             return (row for k in self._keys if low <= k <= high for row in db.execute(_BY_KEY, (k,)))
@@ -153,13 +153,13 @@ class EventSearch:
         else:
             self._low = seq + 1
 
-    def items(self, rows: list[Row]) -> list[SearchItem]:
+    def items(self, rows: list[SqlRow]) -> list[SearchItem]:
         """Return the rows that match. Checks the reader's rights, which may read the store in turn."""
         if not self._is_exact:
             rows = [row for i, row in enumerate(rows) if self._admits(row) and (not i or row[0] != rows[i - 1][0])]
         return items(rows)
 
-    def _admits(self, row: Row) -> bool:
+    def _admits(self, row: SqlRow) -> bool:
         """Return whether a row matches. Types, times and ranges of seqs are not checked: the
         queries already select by them.
         """

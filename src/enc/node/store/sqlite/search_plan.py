@@ -18,7 +18,7 @@ from collections.abc import Iterable
 from msgspec import Struct
 from msgspec.json import encode
 
-from enc.node.store.sqlite.rows import COLUMNS, MAX_SEQ, Row, key_of
+from enc.node.store.sqlite.event_rows import COLUMNS, MAX_SEQ, SqlRow, key_of
 
 MAX_WASTE = 1000
 """Maximum number of events that a walk may skip."""
@@ -49,7 +49,7 @@ class RangeQuery(Struct, frozen=True):
     base: int = 0
     """Added to a seq to get a position."""
 
-    def run(self, db: sqlite3.Connection, low: int, high: int, most: int) -> Iterable[Row]:
+    def run(self, db: sqlite3.Connection, low: int, high: int, most: int) -> Iterable[SqlRow]:
         return db.execute(self.sql, (*self.args, self.base + low, self.base + high, most))
 
 

@@ -18,16 +18,16 @@ from enc.core.errors import Duplicate, EnclaveExists, ReplayFailed
 from enc.core.log.event import target_of
 from enc.core.machine.state import EnclaveState
 from enc.core.primitives.types import Event, Target
-from enc.node.store.protocol import Charge
 from enc.node.store.sqlite import purge
 from enc.node.store.sqlite.batch import Batch, WriterCache
 from enc.node.store.sqlite.bulk_insert import bulk_insert
 from enc.node.store.sqlite.database import NodeDatabase
 from enc.node.store.sqlite.enclave_numbers import EnclaveNumbers
 from enc.node.store.sqlite.event_index import EventIndex, EventKeys, find_in_index
-from enc.node.store.sqlite.rows import COLUMNS, MAX_SEQ, all_first8, key_of, pack_plain, unpack_event
+from enc.node.store.sqlite.event_rows import COLUMNS, MAX_SEQ, all_first8, key_of, pack_plain, unpack_event
 from enc.node.store.sqlite.snapshot import pack_state
 from enc.node.store.steps import AppendRun, Step
+from enc.node.store.store_interface import Charge
 
 STAGED, GONE = -1, -2
 """Values of `enclaves.purged`: a log that is not, or no longer, an enclave's; and one whose rows

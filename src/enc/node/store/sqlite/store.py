@@ -17,20 +17,30 @@ from enc.core.machine.state import ClosedBundle, EnclaveState
 from enc.core.primitives.types import Commit, Event, KeyRecord, RecordKind, Target, TreeHead
 from enc.core.rules.parse_manifest import parse_manifest
 from enc.node.store.events import EventWithStatus, RawEvent, SearchItem
-from enc.node.store.protocol import Charge, ReadRights, Usage
 from enc.node.store.sqlite import purge
 from enc.node.store.sqlite.batch import ERASE, Batch
 from enc.node.store.sqlite.connection import AfterCommit
 from enc.node.store.sqlite.database import NodeDatabase
 from enc.node.store.sqlite.duplicates import find_duplicates
+from enc.node.store.sqlite.event_rows import (
+    COLUMNS,
+    ID_SQL,
+    MAX_SEQ,
+    SqlRow,
+    first8,
+    key_of,
+    status_of,
+    unhexed,
+    unpack_event,
+)
 from enc.node.store.sqlite.event_slices import read_raw_events
-from enc.node.store.sqlite.push_tables import PushTables
-from enc.node.store.sqlite.records import BY_ENTRY, BY_KEY, listing, unpack_record
-from enc.node.store.sqlite.rows import COLUMNS, ID_SQL, MAX_SEQ, Row, first8, key_of, status_of, unhexed, unpack_event
+from enc.node.store.sqlite.push_store import PushTables
+from enc.node.store.sqlite.registry_records import BY_ENTRY, BY_KEY, listing, unpack_record
 from enc.node.store.sqlite.search import EventSearch
 from enc.node.store.sqlite.snapshot import unpack_state
 from enc.node.store.sqlite.staging import SqliteStaging, charges, delete_orphan_rows, find_orphan
 from enc.node.store.steps import Step
+from enc.node.store.store_interface import Charge, ReadRights, Usage
 
 _EVENTS = f"SELECT {COLUMNS} FROM events"  # noqa: S608
 _PAGE = 1000
@@ -163,7 +173,7 @@ class SqliteStore(PushTables):
         rows = self._by_seq(f"SELECT {ID_SQL} FROM events", enclave, first_seq, count)  # noqa: S608
         return [unhexed(row[0]) for row in rows]
 
-    def _by_seq(self, select: str, enclave: bytes, first_seq: int, count: int) -> list[Row]:
+    def _by_seq(self, select: str, enclave: bytes, first_seq: int, count: int) -> list[SqlRow]:
         with self.database.readers.lend() as db:
             e = self.database.number(db, enclave)
             if e is None or first_seq > MAX_SEQ:

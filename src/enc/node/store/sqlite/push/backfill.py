@@ -12,8 +12,8 @@ from enc.core.errors import EncError
 from enc.core.primitives.types import Event, KeyRecord, RecordKind, Target
 from enc.core.rules.parse_manifest import parse_manifest
 from enc.core.rules.policy_types import Draft, Effects, Policy
-from enc.node.store.push_protocol import Endpoints, register
-from enc.node.store.sqlite.rows import COLUMNS, unpack_event
+from enc.node.store.push_interface import Endpoints, register
+from enc.node.store.sqlite.event_rows import COLUMNS, unpack_event
 
 _ELSE = frozenset(["Update", "Delete", "Shared", "Own"])
 """Predefined types that do not change endpoints."""

@@ -13,7 +13,7 @@ from typing import Generic, TypeVar
 
 from msgspec import Struct
 
-from enc.node.store.push_protocol import BatchLimits, Right
+from enc.node.store.push_interface import BatchLimits, Right
 
 E = TypeVar("E", bound=Hashable)
 """Type of an enclave's key."""

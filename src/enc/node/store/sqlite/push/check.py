@@ -13,8 +13,8 @@ from contextlib import suppress
 from msgspec import MsgspecError, Struct
 from msgspec.msgpack import Decoder
 
+from enc.node.store.sqlite.event_rows import key_of
 from enc.node.store.sqlite.push.delivery_results import DEAD, WAITING
-from enc.node.store.sqlite.rows import key_of
 
 _runs = Decoder(tuple[list[tuple[int, int, int]], list[tuple[int, int, dict[str, int]]]]).decode
 _members = Decoder(tuple[list[int], list[int]]).decode

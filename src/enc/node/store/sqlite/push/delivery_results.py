@@ -6,7 +6,7 @@ import sqlite3
 from collections import Counter
 from collections.abc import Sequence
 
-from enc.node.store.push_protocol import DeadBatch, DeliveryResult
+from enc.node.store.push_interface import DeadBatch, DeliveryResult
 
 WAITING, DELIVERED, DEAD = 0, 1, 2
 """Values of `batches.state`."""

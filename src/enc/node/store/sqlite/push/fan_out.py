@@ -11,7 +11,7 @@ from itertools import accumulate
 from msgspec import Struct
 from msgspec.msgpack import Decoder, Encoder
 
-from enc.node.store.push_protocol import BatchLimits, Right
+from enc.node.store.push_interface import BatchLimits, Right
 from enc.node.store.sqlite.push.batching import BatchDraft, OutboxRun, batches_of
 
 MAX_EVENTS = 65_536

@@ -10,7 +10,7 @@ from msgspec.msgpack import Encoder
 
 from enc.core.primitives.types import Event
 from enc.core.rules.policy_types import Effects
-from enc.node.store.push_protocol import Recipients
+from enc.node.store.push_interface import Recipients
 from enc.node.store.sqlite.bulk_insert import bulk_insert
 
 _encode = Encoder().encode
@@ -124,7 +124,7 @@ def open_queue(db: sqlite3.Connection, identity: bytes, url: str) -> int:
 
 
 def _change(db: sqlite3.Connection, e: int, effects: Effects) -> None:
-    """Apply the same changes as enc.node.store.push_protocol.register."""
+    """Apply the same changes as enc.node.store.push_interface.register."""
     for change in effects.endpoints:
         key = (e, change.identity, change.trait)
         if change.url is None:

@@ -6,7 +6,7 @@ from typing import Any
 
 from msgspec.msgpack import Decoder
 
-from enc.node.store.push_protocol import (
+from enc.node.store.push_interface import (
     BatchNotice,
     DueBatch,
     Endpoints,

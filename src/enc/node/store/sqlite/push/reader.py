@@ -8,7 +8,7 @@ from pathlib import Path
 
 from enc.core.errors import Unavailable
 from enc.node.store.events import RawEvent
-from enc.node.store.push_protocol import DueBatch, PushBatch, QueueReport
+from enc.node.store.push_interface import DueBatch, PushBatch, QueueReport
 from enc.node.store.sqlite.connection import Readers, connect_writer, open_existing, unavailable
 from enc.node.store.sqlite.event_slices import read_raw_events
 from enc.node.store.sqlite.push import delivery_results, queries

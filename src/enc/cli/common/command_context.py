@@ -1,0 +1,149 @@
+"""What a command works with: its settings, a client of the node, and its output."""
+
+import os
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from enc.cli.common import passphrase, settings
+from enc.cli.common.output import Output, fields, format_time
+from enc.core.errors import EventNotFound, MisuseError
+
+if TYPE_CHECKING:
+    from enc.client import Client, Enclave, Identity, Registry
+    from enc.core.primitives.types import Receipt
+
+TIMEOUT_S = 10.0
+
+
+class CommandContext(Output):
+    """Gives a command its settings, clients and output.
+
+    `flags` are the shared flags as given on the command line. The client package is imported only
+    when it is used.
+    """
+
+    def __init__(self, flags: Mapping[str, Any]) -> None:
+        super().__init__(bool(flags.get("as_json")))
+        self._flags = flags
+
+    @cached_property
+    def settings(self) -> settings.ProfileSettings:
+        witnesses = " ".join(self._flags.get("witness") or ()) or None
+        return settings.load({**self._flags, "witnesses": witnesses}, os.environ)
+
+    @property
+    def has_registry(self) -> bool:
+        return self.settings.values["registry"].value is not None
+
+    def is_given(self, flag: str) -> bool:
+        """Return whether the flag is on the command line itself, not in a profile or the environment."""
+        return self._flags.get(flag) is not None
+
+    @property
+    def timeout(self) -> float:
+        return float(self._flags.get("timeout") or TIMEOUT_S)
+
+    def identity(self) -> "Identity":
+        """Return the identity in the key file, opened with its passphrase if it has one."""
+        from enc.client import Identity, PassphraseNeeded
+
+        path = self.settings.get("identity")
+        try:
+            return Identity.load(path)
+        except PassphraseNeeded:
+            return Identity.load(path, passphrase.for_key_file(path))
+
+    @contextmanager
+    def client(self, *, anonymous: bool = False) -> Iterator["Client"]:
+        """Yield a client of the node that acts as the identity, or with `anonymous` as no one."""
+        with self.client_as(None if anonymous else self.identity()) as client:
+            yield client
+
+    @contextmanager
+    def client_as(self, identity: "Identity | None", *, accept_loss: bool = False, **more: Any) -> Iterator["Client"]:
+        """Yield a client of the node, or of the registry alone if no node is set."""
+        from enc.client import Client, ClientSettings
+
+        registry, timeout = self.settings.values["registry"].value, self.timeout
+        if "url" not in more:
+            more["url"] = self.settings.get("node") if registry is None else self.settings.values["node"].value
+        more["registry"] = None if registry is None else parse_registry(registry)
+        settings = ClientSettings(accept_loss=accept_loss, **self._witnesses())
+        with Client(identity=identity, timeout=timeout, settings=settings, **{"patience": timeout, **more}) as client:
+            yield client
+
+    def _witnesses(self) -> dict[str, Any]:
+        """Return the client's witnesses and how many of them must agree, as fields of ClientSettings."""
+        text, needed = self.settings.values["witnesses"].value, self._flags.get("needed")
+        if text is None:
+            if needed is not None:
+                raise MisuseError("--witnesses: no witness is set: give --witness URL=KEY")
+            return {}
+        from enc.client.witness.witnesses import parse_witnesses
+
+        witnesses, k = parse_witnesses(text)
+        return {"witnesses": witnesses, "k": needed or k}
+
+    @contextmanager
+    def enclave(self, *, anonymous: bool = False) -> Iterator["Enclave"]:
+        enclave = self.settings.get("enclave")
+        with self.client(anonymous=anonymous) as client:
+            yield client.enclave(enclave)
+
+    def note_if_moved(self, enclave: "Enclave") -> None:
+        """Print a note if the answers came from a node that the enclave is known to have left."""
+        from enc.client.verify.pins import FilePins, default_directory
+
+        pin = FilePins(default_directory()).load(enclave.id)
+        if pin is not None and pin.history.departure(enclave.sequencer()) is not None:
+            self.note(f"the enclave has left {enclave.url}, and its new node was not found")
+
+    def print_receipt(self, enclave: "Enclave", receipt: "Receipt") -> None:
+        """Print the receipt of a commit."""
+        from enc.core.log.receipt import wire_receipt
+
+        text = fields(seq=receipt.seq, id=receipt.id.hex(), time=format_time(receipt.timestamp))
+        self.emit({**wire_receipt(receipt), "enclave": enclave.hex}, text)
+
+
+def parse_registry(text: str) -> "Registry":
+    """Parse URL#ID or URL#ID:KEY: a registry's node, its enclave, and its sequencer's key."""
+    from enc.client.registry.registry_client import parse_registry
+
+    return parse_registry(text)
+
+
+def event_id(enclave: "Enclave", event: str) -> str:
+    """Return the id of an event given by its id or by its seq. Raises EventNotFound."""
+    if len(event) > 16 or not event.isdecimal():
+        return event
+    item = next(enclave.query(seq=int(event)), None)
+    if item is None:
+        raise EventNotFound(f"event {event}: missing, deleted, or not readable by you")
+    return item.id.hex()
+
+
+def content(text: str | None, file: Path | None) -> str:
+    """Return the content to write: an argument, stdin for `-`, or a file; unchanged, with its last newline."""
+    if (text is None) == (file is None):
+        raise MisuseError("give the content as an argument, - to read stdin, or --file FILE")
+    if text is not None and text != "-":
+        return text
+    try:
+        return read(file).decode()
+    except UnicodeDecodeError as e:
+        raise MisuseError(f"{file or 'stdin'}: not UTF-8: {e.reason}") from None
+
+
+def read(file: Path | None) -> bytes:
+    """Return the bytes of a file, or of stdin for None and `-`."""
+    if file is None or str(file) == "-":
+        return sys.stdin.buffer.read()
+    try:
+        return file.read_bytes()
+    except OSError as e:
+        raise MisuseError(f"{file}: cannot be read: {e.strerror}") from None

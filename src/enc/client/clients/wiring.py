@@ -1,0 +1,174 @@
+"""The parts that the blocking and the async client share."""
+
+import os
+import secrets
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+from msgspec import Struct
+
+from enc.client.enclave.templates import template
+from enc.client.enclave.writes import Id, as_bytes
+from enc.client.keys.identity import Identity
+from enc.client.link.enclave_reader import EnclaveReader
+from enc.client.link.enclave_session import EnclaveSession
+from enc.client.link.node_link import NodeLink
+from enc.client.migration.node_locator import NodeLocator
+from enc.client.registry.registry_client import Registry, RegistryClient
+from enc.client.verify.pins import FilePins, MemoryPins, Pins, default_directory
+from enc.client.wire.retrying_caller import RetryingCaller
+from enc.client.wire.transport import base_url
+from enc.client.witness.quorum import WitnessQuorum
+from enc.client.witness.witnesses import Witness
+from enc.core.errors import MisuseError, PeerError
+from enc.core.primitives.encoding import compact_json
+from enc.core.primitives.signing import Alg
+from enc.core.rules.parse_manifest import parse_manifest
+from enc.runtime.clock import now_ms
+
+Manifest = Mapping[str, Any] | Path | str
+"""A manifest; the path of a file that holds one; or the name of a template."""
+
+LAG_S = 60.0
+"""How long a head is accepted that the witnesses have not seen yet, in seconds."""
+
+
+class ClientSettings(Struct, frozen=True, kw_only=True):
+    """The rarely used settings of a client.
+
+    `alg`: the signature algorithm. `accept_loss`: follow an enclave to a node even if events seen
+    before are lost there. `witnesses`: witnesses that follow the enclaves; `k` of them (None: all)
+    must confirm a head before it is accepted, and may be `lag` seconds behind the node.
+    """
+
+    alg: Alg = "schnorr"
+    accept_loss: bool = False
+    witnesses: Sequence[Witness] = ()
+    k: int | None = None
+    lag: float = LAG_S
+
+
+class Setup:
+    """What a client needs to open enclaves: identity, pins, callers, registry, locator and
+    witnesses.
+    """
+
+    def __init__(
+        self,
+        url: str | None,
+        identity: Identity | None,
+        seq_pub: Id | None,
+        pins: Pins | Path | str | Literal["default"] | None,
+        patience: float,
+        *,
+        nodes: Sequence[str] = (),
+        registry: Registry | None = None,
+        settings: ClientSettings = ClientSettings(),  # noqa: B008
+    ) -> None:
+        if not isinstance(identity, Identity | None):
+            raise MisuseError("identity: expected an Identity: Identity.load(path) or Identity.new()")
+        if url is None and registry is None:
+            raise MisuseError("give a node's URL, or a registry that knows where an enclave is")
+        self.identity = identity or Identity.new()
+        self.patience = patience
+        self._process = os.getpid()
+        self._pins, self._alg, self.accept_loss = open_pins(pins), settings.alg, settings.accept_loss
+        known = None if seq_pub is None else as_bytes(seq_pub, "seq_pub")
+        self.caller = RetryingCaller(patience, time.monotonic, None if url is None else base_url(url))
+        self.node = NodeLink(self.caller, known, is_unresolved=url is None)
+        self.registry_client = None if registry is None else self._open_registry(registry, patience)
+        self._locator = NodeLocator(
+            self._reach,
+            [base_url(each) for each in nodes],
+            self.registry_client,
+            quick_registry=None if registry is None else self._open_registry(registry, 0),
+            clock=time.monotonic,
+            accept_loss=settings.accept_loss,
+        )
+        self.quorum = self._open_quorum(settings)
+
+    def _open_quorum(self, settings: ClientSettings) -> WitnessQuorum | None:
+        """Return the quorum, or None without witnesses.
+
+        Witness calls do not retry: the quorum does.
+        """
+        if not settings.witnesses and settings.k is None:
+            return None
+        return WitnessQuorum(
+            settings.witnesses,
+            settings.k,
+            settings.lag,
+            lambda url: self.caller.for_node(url, 0),
+            time.monotonic,
+            now_ms,
+        )
+
+    def check_process(self) -> None:
+        """Reject use after a fork: two processes on one connection would get each other's answers."""
+        if self._process != os.getpid():
+            raise MisuseError("this client was made by another process: make a new one after a fork")
+
+    def reader(self, enclave: bytes, at: str | None = None) -> EnclaveReader:
+        """Return a reader for an enclave, asked first at the client's node or `at` another."""
+        node = self.node if at is None else self._reach(at)
+        return EnclaveReader(
+            EnclaveSession(node, self.identity, enclave, self._pins, now_ms, self._alg, self._locator, self.quorum)
+        )
+
+    def reader_at(self, enclave: bytes, url: str) -> EnclaveReader:
+        """Return a reader for an enclave through this node only."""
+        locator = NodeLocator(self._reach, accept_loss=self.accept_loss)
+        return EnclaveReader(
+            EnclaveSession(self._reach(url), self.identity, enclave, self._pins, now_ms, self._alg, locator)
+        )
+
+    def add_node(self, url: str) -> None:
+        """Add a node to which an enclave has moved."""
+        self._locator.add_node(base_url(url))
+
+    def required_registry(self) -> RegistryClient:
+        """Return the registry client; raise MisuseError if no registry was given."""
+        if self.registry_client is None:
+            raise MisuseError("no registry was given: Client(…, registry=Registry(url=…, enclave=…, seq_pub=…))")
+        return self.registry_client
+
+    def _reach(self, url: str) -> NodeLink:
+        """Return a link to a node that may have the enclave."""
+        return NodeLink(self.caller.for_node(base_url(url)), None)
+
+    def _open_registry(self, registry: Registry, patience: float) -> RegistryClient:
+        node = NodeLink(self.caller.for_node(base_url(registry.url), patience), registry.seq_pub)
+        reader = EnclaveReader(EnclaveSession(node, self.identity, registry.enclave, self._pins, now_ms, self._alg))
+        return RegistryClient(reader, time.monotonic)
+
+
+def open_pins(pins: Pins | Path | str | None) -> Pins:
+    if pins is None:
+        return MemoryPins()
+    if pins == "default":
+        return FilePins(default_directory())
+    return FilePins(Path(pins)) if isinstance(pins, Path | str) else pins
+
+
+def manifest_content(manifest: Manifest, owner: Identity) -> str:
+    """Return the content of the Manifest commit; raise MisuseError for one that nodes would reject."""
+    if isinstance(manifest, Path):
+        try:
+            content = manifest.read_text()
+        except (OSError, UnicodeDecodeError) as e:
+            raise MisuseError(f"manifest {manifest}: {getattr(e, 'strerror', None) or e}") from None
+    else:
+        content = compact_json(_from_template(manifest, owner) if isinstance(manifest, str) else manifest)
+    try:
+        parse_manifest(content)
+    except PeerError as e:
+        raise MisuseError(f"manifest: {e.message}") from None
+    return content
+
+
+def _from_template(name: str, owner: Identity) -> dict[str, Any]:
+    """Return a template with a random nonce, since equal manifests would have one enclave id."""
+    manifest = template(name, owner.public)
+    return {**manifest, "meta": {**manifest.get("meta", {}), "nonce": secrets.token_hex(8)}}

@@ -1,0 +1,163 @@
+"""`enc key`: key files, who may read them, and passphrases."""
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+from enc.cli.common import passphrase
+from enc.cli.common.exits import MISUSE
+from enc.client import Identity
+from enc.client.keys import key_file
+from enc.core.errors import MisuseError
+from tests.cli.people import Person
+
+SECRET = "7a" * 32
+PUBLIC = Identity.from_secret(SECRET).hex
+
+
+def test_a_new_key_is_stored_in_the_profile_that_has_none(anybody: Person) -> None:
+    (made,) = anybody.tell("key", "new")
+    assert made == {"public": made["public"], "file": str(anybody.key()), "sealed": False, "profile": "default"}
+    assert anybody.tell("key", "show") == [{"public": made["public"], "file": str(anybody.key())}]
+    assert anybody.key().stat().st_mode & 0o777 == 0o600
+    assert anybody.key().parent.stat().st_mode & 0o777 == 0o700
+
+
+def test_a_second_key_leaves_the_profile_as_it_is(anybody: Person) -> None:
+    (first,) = anybody.tell("key", "new")
+    result = anybody.ask("key", "new", "--name", "second")
+    assert f"enc config set identity {anybody.key('second')}" in result.stderr
+    assert anybody.tell("key", "new", "third.key")[0]["profile"] is None
+    assert anybody.tell("key", "new", "fourth.key", ENC_IDENTITY="elsewhere")[0]["profile"] is None
+    assert anybody.ask("key", "show").stdout == first["public"] + "\n"
+
+
+def test_a_key_goes_where_it_is_wanted(anybody: Person) -> None:
+    (made,) = anybody.tell("key", "new", "mine.key")
+    assert made["file"] == str(anybody.home / "mine.key")
+    assert Identity.load(anybody.home / "mine.key").hex == made["public"]
+    assert anybody.tell("key", "show")[0] == {"public": made["public"], "file": made["file"]}
+
+
+def test_no_key_takes_another_s_place(anybody: Person) -> None:
+    anybody.ask("key", "new")
+    before = anybody.key().read_bytes()
+    assert "is there already" in anybody.refused("key", "new", code=MISUSE)["message"]
+    assert anybody.key().read_bytes() == before
+
+
+@pytest.mark.parametrize("name", ["", "../up", ".hidden", "a/b"])
+def test_a_name_is_no_path(anybody: Person, name: str) -> None:
+    assert anybody.refused("key", "new", "--name", name, code=MISUSE)["message"].startswith(f"--name {name!r}: ")
+    assert not anybody.config.exists()
+
+
+def test_a_key_that_others_can_read_is_refused(anybody: Person) -> None:
+    anybody.ask("key", "new")
+    anybody.key().chmod(0o640)
+    message = anybody.refused("key", "show", code=MISUSE)["message"]
+    assert message.startswith(f"{anybody.key()}: is open to others than its owner")
+    assert anybody.ask("key", "show", code=MISUSE).stderr == f"enc: {message}\n"
+
+
+def test_a_faulty_configuration_is_told_before_a_key_is_made(anybody: Person) -> None:
+    anybody.config.parent.mkdir(parents=True)
+    anybody.config.write_text("nonsense")
+    anybody.refused("key", "new", code=MISUSE)
+    assert not anybody.key().exists()
+
+
+# Import
+
+
+def test_import_from_stdin_and_from_a_file(anybody: Person) -> None:
+    assert anybody.tell("key", "import", "-", stdin=SECRET + "\n")[0]["public"] == PUBLIC
+    (anybody.home / "hex").write_text(SECRET)
+    (anybody.home / "hex").chmod(0o600)
+    assert anybody.tell("key", "import", "hex", "--name", "b")[0]["public"] == PUBLIC
+    assert anybody.tell("key", "import", "hex", "c.key")[0]["file"] == str(anybody.home / "c.key")
+    assert anybody.tell("key", "show", "--identity", "c.key")[0]["public"] == PUBLIC
+
+
+def test_import_of_what_is_no_key_does_not_tell_it(anybody: Person) -> None:
+    error = anybody.refused("key", "import", "-", stdin=SECRET + "7", code=MISUSE)
+    assert error["message"] == "a private key is 64 hex digits, or 32 bytes"
+    assert "there is no such file" in anybody.refused("key", "import", "none", code=MISUSE)["message"]
+    (anybody.home / "open").write_text(SECRET)
+    (anybody.home / "open").chmod(0o644)
+    assert "is open to others" in anybody.refused("key", "import", "open", code=MISUSE)["message"]
+    assert "give the file" in anybody.refused("key", "import", code=MISUSE)["message"]
+
+
+# Passphrases
+
+
+@pytest.fixture(autouse=True)
+def _cheap(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(key_file, "COST", (2, 8, 1))
+
+
+def test_a_passphrase_comes_from_the_environment(anybody: Person) -> None:
+    (made,) = anybody.tell("key", "new", ENC_PASSPHRASE="open sesame")
+    assert made["sealed"] is True
+    assert "secret" not in json.loads(anybody.key().read_text())
+    assert anybody.tell("key", "show", ENC_PASSPHRASE="open sesame")[0]["public"] == made["public"]
+    assert "does not open" in anybody.refused("key", "show", ENC_PASSPHRASE="shut", code=MISUSE)["message"]
+
+
+def test_without_a_terminal_nothing_is_asked(anybody: Person) -> None:
+    anybody.ask("key", "new", ENC_PASSPHRASE="open sesame")
+    assert "set ENC_PASSPHRASE, or use a terminal" in anybody.refused("key", "show", code=MISUSE)["message"]
+    error = anybody.refused("key", "new", "other.key", "--passphrase", code=MISUSE)
+    assert error["message"] == "to seal a key with a passphrase, set ENC_PASSPHRASE or use a terminal"
+    assert not (anybody.home / "other.key").exists()
+
+
+class Typing:
+    """A terminal at which this is typed."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, *lines: str) -> None:
+        self.prompts: list[str] = []
+        self._lines = list(lines)
+        monkeypatch.setattr(sys.stdin, "isatty", lambda: True)
+        monkeypatch.setattr("getpass.getpass", self)
+
+    def __call__(self, prompt: str) -> str:
+        self.prompts.append(prompt)
+        return self._lines.pop(0)
+
+
+def test_on_a_terminal_a_passphrase_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("ENC_PASSPHRASE", raising=False)
+    typing = Typing(monkeypatch, "old", "new", "new", "new", "newer")
+    assert passphrase.for_key_file(Path("a.key")) == "old"
+    assert passphrase.new() == "new"
+    with pytest.raises(MisuseError, match="two passphrases differ"):
+        passphrase.new()
+    assert typing.prompts[0] == "Passphrase of a.key: "
+
+
+def test_the_environment_s_passphrase_is_not_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ENC_PASSPHRASE", "given")
+    Typing(monkeypatch)
+    assert (passphrase.for_key_file(Path("a.key")), passphrase.new()) == ("given", "given")
+
+
+def test_no_command_takes_a_secret_as_an_argument(anybody: Person) -> None:
+    for command in ("new", "show", "import"):
+        assert "--passphrase TEXT" not in anybody.ask("key", command, "--help").stdout
+    assert anybody.refused("key", "new", "--passphrase=x", code=MISUSE)["code"] == "MISUSE"
+
+
+def test_a_private_key_that_is_given_as_an_argument_is_not_repeated(anybody: Person) -> None:
+    secret = "ab" * 32
+    error = anybody.refused("key", "import", secret, code=2)
+    assert "not the key itself" in error["message"]
+    assert secret not in error["message"]
+
+
+def test_an_empty_passphrase_in_the_environment_seals_nothing_and_makes_nothing(anybody: Person) -> None:
+    assert "ENC_PASSPHRASE is empty" in anybody.refused("key", "new", code=2, ENC_PASSPHRASE="")["message"]
+    assert not anybody.key().exists()
