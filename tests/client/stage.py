@@ -56,7 +56,7 @@ class Stage:
         handler = httpx.MockTransport(lambda request: self.at(request.url.host)(request))
         http = partial(httpx.Client, transport=handler, trust_env=False)
         http_async = partial(httpx.AsyncClient, transport=handler, trust_env=False)
-        for name in ("clients.client", "clients.setup", "subscribe.subscription"):
+        for name in ("clients.client", "clients.wiring", "subscribe.subscription"):
             patch.setattr(f"enc.client.{name}.time", time)
         patch.setattr("enc.runtime.clock.time", time)
         for name in ("clients.async_client", "subscribe.subscription"):

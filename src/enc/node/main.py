@@ -45,15 +45,15 @@ async def _serve(
     sender_cores: set[int],
     cores: frozenset[int] | None = None,
 ) -> None:
-    node, announcer = Node(config, store, key, signatures, sender_cores, cores), _announcer(config, key)
+    node, registrar = Node(config, store, key, signatures, sender_cores, cores), _registrar(config, key)
 
     def ready(url: str) -> None:
         line = {"ready": True, "url": url, "seq_pub": key.public.hex()}
         sys.stdout.write(encode(line).decode() + "\n")
         sys.stdout.flush()
         _log.info("ready", url=url, seq_pub=key.public.hex())
-        if announcer is not None:
-            announcer.start()
+        if registrar is not None:
+            registrar.start()
 
     server = NodeServer(node.app, config, node.drain, ready, node.http.quick)
     gc.freeze()  # existing objects stay, so the collector need not visit them
@@ -62,8 +62,8 @@ async def _serve(
     try:
         await server.run_until_stopped()
     finally:
-        if announcer is not None:
-            announcer.stop()
+        if registrar is not None:
+            registrar.stop()
         end_on_next_signal()  # the event loop has removed its own handlers
         node.stop()
 
@@ -95,8 +95,8 @@ def check_key(store: Store, key: PrivateKey) -> None:
         _log.error("key_of_no_enclave", seq_pub=key.public.hex(), sequencer=states[0].sequencer.hex())
 
 
-def _announcer(config: NodeConfig, key: PrivateKey) -> NodeRegistrar | None:
-    """Return the announcer if the node registers itself in a registry.
+def _registrar(config: NodeConfig, key: PrivateKey) -> NodeRegistrar | None:
+    """Return the registrar if the node registers itself in a registry.
 
     The client is imported on the thread that uses it.
     """

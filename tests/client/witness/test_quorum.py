@@ -22,7 +22,7 @@ from tests.witness.staged_witness import StagedWitness
 NAMES = ("bob", "carol", "dave")
 
 
-class Court(Moving):
+class MovingWithWitnesses(Moving):
     """The scene, with three witnesses that have seen all of it."""
 
     def __init__(self, stage: Stage, folder: Path) -> None:
@@ -69,33 +69,33 @@ both = pytest.mark.parametrize("stage", FACES, indirect=True)
 
 
 @pytest.fixture
-def court(stage: Stage, tmp_path: Path) -> Iterator[Court]:
-    court = Court(stage, tmp_path)
-    yield court
-    for post in court.posts:
+def scene(stage: Stage, tmp_path: Path) -> Iterator[MovingWithWitnesses]:
+    scene = MovingWithWitnesses(stage, tmp_path)
+    yield scene
+    for post in scene.posts:
         post.close()
 
 
 @both
-def test_a_head_that_witnesses_have_seen(court: Court) -> None:
-    reader = court.reader()
+def test_a_head_that_witnesses_have_seen(scene: MovingWithWitnesses) -> None:
+    reader = scene.reader()
     assert reader.head().ts == 2
     found = reader.witnessed()
     assert (found.head, found.count, found.k, found.n, found.size) == (reader.head(), 3, 2, 3, 2)
     assert (str(found), found.is_whole) == ("3 of 3", True)
-    assert {each.witness for each in found.cosigned} == {post.identity.public for post in court.posts}
-    assert court.stage.client("alice").enclave(court.enclave.id).witnessed() is None
+    assert {each.witness for each in found.cosigned} == {post.identity.public for post in scene.posts}
+    assert scene.stage.client("alice").enclave(scene.enclave.id).witnessed() is None
 
 
-def test_proofs_stand_under_witnessed_heads(court: Court) -> None:
-    reader = court.reader()
-    fact = reader.proof(court.id("one"))
+def test_proofs_stand_under_witnessed_heads(scene: MovingWithWitnesses) -> None:
+    reader = scene.reader()
+    fact = reader.proof(scene.id("one"))
     assert str(reader.witnessed(fact.anchor.head)) == "3 of 3"
-    court.silence(0, 1)
-    fresh = court.reader()
+    scene.silence(0, 1)
+    fresh = scene.reader()
     reads: list[Callable[[], Any]] = [
         fresh.head,
-        lambda: fresh.proof(court.id("one")),
+        lambda: fresh.proof(scene.id("one")),
         lambda: fresh.state("rbac", person("bob").public),
         lambda: fresh.bundle(0),
         lambda: list(fresh.query(proof=True)),
@@ -107,159 +107,159 @@ def test_proofs_stand_under_witnessed_heads(court: Court) -> None:
     assert [item.seq for item in fresh.query(seq=1)] == [1], "what stands under no head needs no witness"
 
 
-def test_what_is_not_witnessed_is_not_believed(court: Court) -> None:
-    pins = court.stage.pins / "apart"
-    reader = court.reader(pins=pins)
+def test_what_is_not_witnessed_is_not_believed(scene: MovingWithWitnesses) -> None:
+    pins = scene.stage.pins / "apart"
+    reader = scene.reader(pins=pins)
     reader.head()
-    before = (pins / f"{court.enclave.hex}.json").read_bytes()
-    court.grow(court.node, "five")
-    court.silence(0, 1, 2)
+    before = (pins / f"{scene.enclave.hex}.json").read_bytes()
+    scene.grow(scene.node, "five")
+    scene.silence(0, 1, 2)
     with pytest.raises(NotWitnessed):
         reader.head()
-    assert (pins / f"{court.enclave.hex}.json").read_bytes() == before
+    assert (pins / f"{scene.enclave.hex}.json").read_bytes() == before
 
 
-def test_too_few_answer(court: Court) -> None:
-    court.silence(0)
-    assert str(court.reader(k=2).witnessed()) == "2 of 3"
+def test_too_few_answer(scene: MovingWithWitnesses) -> None:
+    scene.silence(0)
+    assert str(scene.reader(k=2).witnessed()) == "2 of 3"
     with pytest.raises(NotWitnessed, match="2 of 3 witnesses confirm the log, but 3 are needed") as error:
-        court.reader(k=3).head()
+        scene.reader(k=3).head()
     assert (error.value.code, error.value.context) == ("NOT_WITNESSED", {"witnessed": 2, "needed": 3})
-    assert court.posts[0].host in error.value.message
+    assert scene.posts[0].host in error.value.message
     with pytest.raises(NotWitnessed):
-        court.reader(k=None).head()
+        scene.reader(k=None).head()
 
 
 @both
-def test_they_are_waited_for(court: Court) -> None:
-    court.silence(0)
-    reader, host = court.reader(k=3, patience=30.0), court.posts[0].host
+def test_they_are_waited_for(scene: MovingWithWitnesses) -> None:
+    scene.silence(0)
+    reader, host = scene.reader(k=3, patience=30.0), scene.posts[0].host
 
     def settle() -> None:
-        if len(court.stage.naps) == 2:
-            court.stage.others[host] = court.posts[0]  # type: ignore[assignment]
+        if len(scene.stage.naps) == 2:
+            scene.stage.others[host] = scene.posts[0]  # type: ignore[assignment]
 
-    court.node.settle = settle  # type: ignore[method-assign]
+    scene.node.settle = settle  # type: ignore[method-assign]
     assert reader.head().ts == 2
-    assert len(court.stage.naps) == 2
+    assert len(scene.stage.naps) == 2
 
 
-def forged(court: Court, n: int, **changes: Any) -> bytes:
+def forged(scene: MovingWithWitnesses, n: int, **changes: Any) -> bytes:
     """Return a witness's answer with one field changed."""
-    found = court.posts[n].ask("GET", f"/heads/{court.enclave.hex}").content
+    found = scene.posts[n].ask("GET", f"/heads/{scene.enclave.hex}").content
     return encode({**decode(found), **changes})
 
 
 @pytest.mark.parametrize(
     "what", ["another's key", "another's word", "a forged head", "another enclave", "no JSON", "nothing", "redirect"]
 )
-def test_what_is_no_witness_s_word_does_not_count(court: Court, what: str) -> None:
-    liar, other = Identity.new(), court.posts[1]
-    head, sequencer = court.enclave.head(), court.node.key.public
-    strange = cosign(liar.key, court.enclave.id, sequencer, head, 1)
-    root = cosign(court.posts[0].identity.key, court.enclave.id, sequencer, head, 1)
+def test_what_is_no_witness_s_word_does_not_count(scene: MovingWithWitnesses, what: str) -> None:
+    liar, other = Identity.new(), scene.posts[1]
+    head, sequencer = scene.enclave.head(), scene.node.key.public
+    strange = cosign(liar.key, scene.enclave.id, sequencer, head, 1)
+    root = cosign(scene.posts[0].identity.key, scene.enclave.id, sequencer, head, 1)
     bodies = {
         "another's key": encode(wire_cosigned(strange)),
-        "another's word": other.ask("GET", f"/heads/{court.enclave.hex}").content,
+        "another's word": other.ask("GET", f"/heads/{scene.enclave.hex}").content,
         "a forged head": encode({**wire_cosigned(root), "sth": {**wire_cosigned(root)["sth"], "r": "00" * 32}}),
-        "another enclave": forged(court, 0, enclave="00" * 32),
+        "another enclave": forged(scene, 0, enclave="00" * 32),
         "no JSON": b"<html>",
         "nothing": b"",
         "redirect": b"",
     }
     status = 302 if what == "redirect" else 200
-    court.instead(0, lambda _: httpx.Response(status, content=bodies[what], headers={"location": URL}))
-    assert str(court.reader(k=2).witnessed()) == "2 of 3"
+    scene.instead(0, lambda _: httpx.Response(status, content=bodies[what], headers={"location": URL}))
+    assert str(scene.reader(k=2).witnessed()) == "2 of 3"
     with pytest.raises(NotWitnessed):
-        court.reader(k=3).head()
+        scene.reader(k=3).head()
 
 
-def test_witnesses_that_are_behind(court: Court) -> None:
+def test_witnesses_that_are_behind(scene: MovingWithWitnesses) -> None:
     """A head is accepted for a while, and what `k` witnesses have seen is reported."""
-    reader = court.reader(lag=60.0)
+    reader = scene.reader(lag=60.0)
     reader.head()
-    court.grow(court.node, "five")
-    court.poll(0)
+    scene.grow(scene.node, "five")
+    scene.poll(0)
     found = reader.witnessed()
     assert (found.head.ts, found.count, found.size, found.is_whole) == (3, 1, 2, False)
     assert str(found) == "1 of 3; 2 have seen 2 of 3 bundles"
-    court.stage.clock.tick(61_000)
+    scene.stage.clock.tick(61_000)
     with pytest.raises(NotWitnessed, match="1 of 3 witnesses have seen the log of 3 bundles, but 2 are needed"):
         reader.head()
-    court.poll(1)
+    scene.poll(1)
     assert str(reader.witnessed()) == "2 of 3"
 
 
-def test_none_may_be_behind(court: Court) -> None:
-    reader = court.reader(lag=0)
-    court.grow(court.node, "five")
-    court.stage.clock.tick(1)
+def test_none_may_be_behind(scene: MovingWithWitnesses) -> None:
+    reader = scene.reader(lag=0)
+    scene.grow(scene.node, "five")
+    scene.stage.clock.tick(1)
     with pytest.raises(NotWitnessed):
         reader.head()
-    court.poll()
+    scene.poll()
     assert reader.head().ts == 3
 
 
-def test_a_log_of_ever_new_heads_that_no_witness_sees(court: Court) -> None:
+def test_a_log_of_ever_new_heads_that_no_witness_sees(scene: MovingWithWitnesses) -> None:
     """The node chooses the date, so the client measures the delay itself."""
-    reader = court.reader(lag=60.0)
+    reader = scene.reader(lag=60.0)
     reader.head()
     for n in range(12):
-        court.grow(court.node, f"for you alone {n}")
-        court.stage.clock.tick(5000)
+        scene.grow(scene.node, f"for you alone {n}")
+        scene.stage.clock.tick(5000)
         if n < 5:
             assert reader.head().ts == 3 + n
     with pytest.raises(NotWitnessed):
         reader.head()
-    court.poll(0, 1)
+    scene.poll(0, 1)
     assert reader.head().ts == 14
-    court.grow(court.node, "and on")
+    scene.grow(scene.node, "and on")
     assert reader.head().ts == 15, "what is ahead of them now is new"
 
 
-def test_witnesses_that_keep_coming_along(court: Court) -> None:
+def test_witnesses_that_keep_coming_along(scene: MovingWithWitnesses) -> None:
     """The witnesses are always slightly behind."""
-    reader = court.reader(lag=60.0)
+    reader = scene.reader(lag=60.0)
     for n in range(4):
-        court.grow(court.node, str(n))
+        scene.grow(scene.node, str(n))
         assert reader.witnessed().size == 2 + n
-        court.poll()
-        court.stage.clock.tick(40_000)
+        scene.poll()
+        scene.stage.clock.tick(40_000)
 
 
-def test_a_head_that_is_old_and_that_nobody_saw(court: Court) -> None:
-    court.grow(court.node, "five")
-    court.stage.clock.tick(61_000)
+def test_a_head_that_is_old_and_that_nobody_saw(scene: MovingWithWitnesses) -> None:
+    scene.grow(scene.node, "five")
+    scene.stage.clock.tick(61_000)
     with pytest.raises(NotWitnessed):
-        court.reader().head()
+        scene.reader().head()
 
 
-def test_answers_are_kept_as_long_as_the_head_is_the_same(court: Court) -> None:
-    reader = court.reader()
+def test_answers_are_kept_as_long_as_the_head_is_the_same(scene: MovingWithWitnesses) -> None:
+    reader = scene.reader()
     reader.head()
-    court.silence(0, 1, 2)
+    scene.silence(0, 1, 2)
     assert reader.head().ts == 2
-    assert reader.proof(court.id("one")).anchor.head.ts == 2
+    assert reader.proof(scene.id("one")).anchor.head.ts == 2
 
 
-def test_one_that_is_silent_is_left_alone_while_the_others_are_enough(court: Court) -> None:
+def test_one_that_is_silent_is_left_alone_while_the_others_are_enough(scene: MovingWithWitnesses) -> None:
     asked = list[str]()
 
     def gone(request: httpx.Request) -> httpx.Response:
         asked.append(request.url.path)
         raise httpx.ConnectError("nobody there")
 
-    court.instead(0, gone)
-    reader = court.reader(k=2)
+    scene.instead(0, gone)
+    reader = scene.reader(k=2)
     reader.head()
     for n in range(3):
-        court.grow(court.node, str(n))
-        court.poll()
+        scene.grow(scene.node, str(n))
+        scene.poll()
         assert reader.witnessed().is_whole
     assert len(asked) == 1
-    court.stage.clock.tick(61_000)
-    court.grow(court.node, "later")
-    court.poll()
+    scene.stage.clock.tick(61_000)
+    scene.grow(scene.node, "later")
+    scene.poll()
     reader.head()
     assert len(asked) == 2
 
@@ -272,104 +272,104 @@ def caught(error: Any) -> Any:
     return check_evidence(load_evidence(error.value.evidence.json()))
 
 
-def split(court: Court) -> Any:
+def split(scene: MovingWithWitnesses) -> Any:
     """The node shows witnesses another log than clients: of one size, from the third bundle on."""
-    twin = court.fork()
-    for post in court.posts:
+    twin = scene.fork()
+    for post in scene.posts:
         post.view = twin
     return twin
 
 
 @both
-def test_another_log_of_one_size_convicts(court: Court) -> None:
-    split(court)
-    court.poll()
+def test_another_log_of_one_size_convicts(scene: MovingWithWitnesses) -> None:
+    split(scene)
+    scene.poll()
     with pytest.raises(Fork) as error:
-        court.reader().head()
+        scene.reader().head()
     verdict = caught(error)
     assert verdict.convicts
     assert "different roots" in verdict.proved[0]
-    assert f"the witness {court.posts[0].identity.hex} co-signed the first, of 3 bundles" in verdict.proved[-1]
-    (filed,) = court.posts[0].evidence()
+    assert f"the witness {scene.posts[0].identity.hex} co-signed the first, of 3 bundles" in verdict.proved[-1]
+    (filed,) = scene.posts[0].evidence()
     assert (filed["kind"], filed["convicts"]) == ("fork", True), "the witness was told"
 
 
-def test_one_witness_is_enough_to_tell(court: Court) -> None:
-    twin = court.fork()
-    court.posts[2].view = twin
-    court.poll()
+def test_one_witness_is_enough_to_tell(scene: MovingWithWitnesses) -> None:
+    twin = scene.fork()
+    scene.posts[2].view = twin
+    scene.poll()
     with pytest.raises(Fork) as error:
-        court.reader(k=2).head()
+        scene.reader(k=2).head()
     assert caught(error).convicts
 
 
-def test_a_larger_log_of_the_witnesses(court: Court) -> None:
+def test_a_larger_log_of_the_witnesses(scene: MovingWithWitnesses) -> None:
     """The witness's head of the same size convicts."""
-    twin = split(court)
-    court.poll()
-    court.grow(twin, "more", "and more")
-    court.poll()
-    assert court.posts[0].sizes() == [2, 3, 4]
+    twin = split(scene)
+    scene.poll()
+    scene.grow(twin, "more", "and more")
+    scene.poll()
+    assert scene.posts[0].sizes() == [2, 3, 4]
     with pytest.raises(Fork) as error:
-        court.reader().head()
+        scene.reader().head()
     assert caught(error).convicts
 
 
-def test_a_larger_log_here(court: Court) -> None:
-    split(court)
-    court.poll()
-    court.grow(court.node, "more")
+def test_a_larger_log_here(scene: MovingWithWitnesses) -> None:
+    split(scene)
+    scene.poll()
+    scene.grow(scene.node, "more")
     with pytest.raises(Fork) as error:
-        court.reader().head()
+        scene.reader().head()
     verdict = caught(error)
     assert not verdict.convicts
     assert any("no valid consistency proof" in line for line in verdict.proved)
     assert "the witness" in verdict.proved[-1]
-    assert [filed["kind"] for filed in court.posts[0].evidence()] == ["rollback"]
+    assert [filed["kind"] for filed in scene.posts[0].evidence()] == ["rollback"]
 
 
-def test_a_log_that_is_shown_here_as_it_was(court: Court) -> None:
+def test_a_log_that_is_shown_here_as_it_was(scene: MovingWithWitnesses) -> None:
     """The node withholds events that it showed to others."""
-    old = court.node.copy()
-    court.grow(court.node, "five")
-    court.poll()
-    court.stage.node = old
+    old = scene.node.copy()
+    scene.grow(scene.node, "five")
+    scene.poll()
+    scene.stage.node = old
     with pytest.raises(Rollback) as error:
-        court.reader().head()
+        scene.reader().head()
     verdict = caught(error)
     assert "the witness" in verdict.proved[-1]
 
 
-def test_a_witness_that_looked_a_moment_later_is_no_contradiction(court: Court) -> None:
+def test_a_witness_that_looked_a_moment_later_is_no_contradiction(scene: MovingWithWitnesses) -> None:
     """The node answers, grows, and is seen by the witnesses, all before they are asked."""
-    reader, old = court.reader(), court.node.copy()
-    stale = encode(old.proofs(court.enclave.id).sth())
-    court.grow(court.node, "five")
-    court.poll()
+    reader, old = scene.reader(), scene.node.copy()
+    stale = encode(old.proofs(scene.enclave.id).sth())
+    scene.grow(scene.node, "five")
+    scene.poll()
     answers = [stale]
 
     def once(request: httpx.Request, response: httpx.Response) -> httpx.Response:
         is_head = request.url.path.endswith("/sth") and answers
         return httpx.Response(200, content=answers.pop()) if is_head else response
 
-    court.node.wire = once
+    scene.node.wire = once
     head = reader.head()
     assert (head.ts, str(reader.witnessed(head))) == (2, "3 of 3")
     assert reader.head().ts == 3
 
 
-def test_evidence_with_another_s_word_in_it_is_none(court: Court) -> None:
-    split(court)
-    court.poll()
+def test_evidence_with_another_s_word_in_it_is_none(scene: MovingWithWitnesses) -> None:
+    split(scene)
+    scene.poll()
     with pytest.raises(Fork) as error:
-        court.reader().head()
+        scene.reader().head()
     wire = decode(error.value.evidence.json())
-    for change in ({"seen": 1}, {"witness": court.posts[1].identity.hex}, {"sequencer": B.public.hex()}):
+    for change in ({"seen": 1}, {"witness": scene.posts[1].identity.hex}, {"sequencer": B.public.hex()}):
         bent = {**wire, "parts": {**wire["parts"], "cosigned": {**wire["parts"]["cosigned"], **change}}}
         with pytest.raises(InvalidProof):
             check_evidence(load_evidence(encode(bent)))
-    third = court.node.head(court.enclave.id, 3, b"q" * 32)
-    other = cosign(court.posts[0].identity.key, court.enclave.id, court.node.key.public, third, 1)
+    third = scene.node.head(scene.enclave.id, 3, b"q" * 32)
+    other = cosign(scene.posts[0].identity.key, scene.enclave.id, scene.node.key.public, third, 1)
     bent = {**wire, "parts": {**wire["parts"], "cosigned": wire_cosigned(other)}}
     with pytest.raises(InvalidProof, match="neither of the heads"):
         check_evidence(load_evidence(encode(bent)))
@@ -378,29 +378,29 @@ def test_evidence_with_another_s_word_in_it_is_none(court: Court) -> None:
 # Moves
 
 
-def test_witnesses_that_are_still_at_the_former_node(court: Court) -> None:
-    reader = court.reader(nodes=[AT_B])
+def test_witnesses_that_are_still_at_the_former_node(scene: MovingWithWitnesses) -> None:
+    reader = scene.reader(nodes=[AT_B])
     reader.head()
-    new = court.stage.others["b.test"] = court.depart()
-    court.write(new, "there")
-    court.stage.close_bundle()
-    stranger = court.reader(url=AT_B)
+    new = scene.stage.others["b.test"] = scene.depart()
+    scene.write(new, "there")
+    scene.stage.close_bundle()
+    stranger = scene.reader(url=AT_B)
     assert list(stranger.query(type="message"))
     assert stranger.sequencers()
     found = stranger.witnessed()
     assert (found.head.ts, found.count, found.size) == (4, 0, 2)
     for _ in range(3):
-        court.poll()
-    court.stage.clock.tick(1001)  # an answer is good for a second
+        scene.poll()
+    scene.stage.clock.tick(1001)  # an answer is good for a second
     assert str(stranger.witnessed()) == "2 of 3", "the third may not read the Migrate, and has no registry"
 
 
-def test_witnesses_that_have_followed_a_move_that_is_not_known_here(court: Court) -> None:
-    court.stage.others["b.test"] = court.depart()
+def test_witnesses_that_have_followed_a_move_that_is_not_known_here(scene: MovingWithWitnesses) -> None:
+    scene.stage.others["b.test"] = scene.depart()
     for _ in range(3):
-        court.poll()
+        scene.poll()
     with pytest.raises(NotWitnessed, match=f"at another sequencer, {B.public.hex()}"):
-        court.reader().head()
+        scene.reader().head()
 
 
 # What a caller says

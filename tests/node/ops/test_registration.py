@@ -21,7 +21,7 @@ TRIES = 5000
 """Requests after which something that should have happened counts as lost."""
 
 
-class Desk:
+class Directory:
     """What a registry answers, one after the other."""
 
     def __init__(self, *answers: Exception | None) -> None:
@@ -36,20 +36,20 @@ class Desk:
 
 def test_it_is_tried_until_it_is_done(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(registration, "PAUSES", RetryPauses(first_s=0.0))
-    desk = Desk(Unavailable("not yet"), ValueError("a fault of ours"), None)
-    announcer = NodeRegistrar(desk, ("http://a",))
-    announcer.start()
-    announcer._thread.join()
-    assert desk.calls == 3
+    directory = Directory(Unavailable("not yet"), ValueError("a fault of ours"), None)
+    registrar = NodeRegistrar(directory, ("http://a",))
+    registrar.start()
+    registrar._thread.join()
+    assert directory.calls == 3
 
 
 def test_it_is_tried_no_more_once_the_node_stops() -> None:
-    desk = Desk(Unavailable("not yet"))
-    announcer = NodeRegistrar(desk, ("http://a",))
-    announcer.stop()
-    announcer._thread.start()
-    announcer._thread.join()
-    assert desk.calls == 0
+    directory = Directory(Unavailable("not yet"))
+    registrar = NodeRegistrar(directory, ("http://a",))
+    registrar.stop()
+    registrar._thread.start()
+    registrar._thread.join()
+    assert directory.calls == 0
 
 
 @pytest.fixture(scope="module")
@@ -94,5 +94,5 @@ def test_a_registry_that_is_not_there_does_not_hold_the_node_up(tmp_path: Path) 
 def test_a_node_that_is_reached_nowhere_is_told_so() -> None:
     registry = RegistrySettings(announce_to=f"http://a#{'0' * 64}")
     with pytest.raises(MisuseError, match="so that others can reach the node"):
-        main._announcer(NodeConfig(registry=registry), person("node"))
-    assert main._announcer(NodeConfig(), person("node")) is None
+        main._registrar(NodeConfig(registry=registry), person("node"))
+    assert main._registrar(NodeConfig(), person("node")) is None

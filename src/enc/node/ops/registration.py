@@ -22,7 +22,7 @@ class NodeRegistrar:
     def __init__(self, register: Callable[[], Receipt | None], endpoints: tuple[str, ...]) -> None:
         self._register, self._endpoints = register, endpoints
         self._stopped = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="announcer", daemon=True)
+        self._thread = threading.Thread(target=self._run, name="registrar", daemon=True)
 
     def start(self) -> None:
         self._thread.start()
