@@ -67,7 +67,7 @@ def refused(what: str, attempt: Callable[[], object]) -> None:
         raise SystemExit(f"{what} went unnoticed")
 
 
-constitution = {
+rules = {
     "enc_v": 2,
     "states": ["MEMBER"],
     "traits": ["owner(0)"],
@@ -80,7 +80,7 @@ constitution = {
     "init": [{"identity": alice.public.hex(), "state": "MEMBER", "traits": ["owner"]}],
     "bundle": {"size": 4, "timeout": 1000},
 }
-manifest = build_manifest(alice, json.dumps(constitution), CLOCK + 60_000)
+manifest = build_manifest(alice, json.dumps(rules), CLOCK + 60_000)
 submit(manifest)
 print(f"Alice founds the enclave {manifest.enclave.hex()[:16]}…")
 

@@ -25,7 +25,7 @@ from enc.core.session import envelope, session
 from enc.core.trees import proof, tree_head
 
 alice = PrivateKey(urandom(32))
-constitution = {
+rules = {
     "enc_v": 2,
     "states": ["MEMBER"],
     "traits": ["owner(0)"],
@@ -69,7 +69,7 @@ with tempfile.TemporaryDirectory() as data:
         print(f"A node listens at {url}; its key is {seq_pub.hex()[:16]}…\n")
 
         print("Found an enclave and write to it:")
-        manifest = commit.build_manifest(alice, compact_json(constitution), now() + 60_000)
+        manifest = commit.build_manifest(alice, compact_json(rules), now() + 60_000)
         enclave = manifest.enclave
         send(manifest)
         for i in range(3):
