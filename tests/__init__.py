@@ -1,4 +1,7 @@
-"""The tests. The processes that they start write bytecode, or each of the many would compile all of enc again."""
+"""The tests.
+
+The processes that they start write bytecode; otherwise each of them would compile all of enc again.
+"""
 
 import os
 

@@ -16,7 +16,7 @@ ROOT = Path(__file__).parents[1]
 SPARK_CLASS = Path(pyspark.__file__).parent / "bin" / "spark-class"
 PATIENCE_S = 240
 SMALL_JAVA = f"{LOCAL_JAVA} -XX:+UseSerialGC -XX:-UsePerfData"
-"""For the short lives and small heaps of tests: a collector without threads of its own."""
+"""Tests run for a short time with a small heap, so they use a garbage collector without threads."""
 SMALL = {
     "spark.executor.memory": "512m",
     "spark.executor.cores": "1",
@@ -32,7 +32,7 @@ def environment() -> dict[str, str]:
 
 
 class Daemon:
-    """A master or a worker: a process, and what it says on its way."""
+    """The process of a master or a worker, and the lines that it has printed."""
 
     def __init__(self, home: Path, *words: str) -> None:
         home.mkdir(parents=True)
@@ -53,7 +53,7 @@ class Daemon:
                     self._said.notify_all()
 
     def says(self, pattern: str) -> str:
-        """Wait until it says something of this form; the answer is the pattern's group."""
+        """Wait until it prints a line that matches; return the pattern's group."""
         with self._said:
             found = self._said.wait_for(lambda: self._find(pattern), PATIENCE_S)
         assert found, self._lines[-20:]
@@ -63,7 +63,7 @@ class Daemon:
         return next((match[1] for line in self._lines if (match := re.search(pattern, line))), "")
 
     def executors(self) -> list[int]:
-        """The processes that a worker has started: each of its threads has those of its own."""
+        """Return the processes that a worker has started: each of its threads has its own."""
         found = [path.read_text() for path in Path(f"/proc/{self.process.pid}/task").glob("*/children")]
         return [int(pid) for text in found for pid in text.split()]
 
@@ -100,7 +100,7 @@ class Cluster:
 
 
 class Driver:
-    """A Python module run as a driver; what it says goes into a file."""
+    """A Python module run as a driver; its output goes into a file."""
 
     def __init__(self, log: Path, module: str, *words: str) -> None:
         self._log = log

@@ -1,4 +1,4 @@
-"""What several parts need: one real Spark for this process, and a cluster of two workers."""
+"""Fixtures for several parts: one Spark session for this process, and a cluster of two workers."""
 
 import gc
 import os
@@ -36,7 +36,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
-    """Files of slow tests are not even imported by `--quick`."""
+    """Skip files of slow tests: `--quick` does not even import them."""
     is_quick = config.getoption("quick") and collection_path.match("test_*.py")
     return True if is_quick and tiers_of_file(collection_path) else None
 
@@ -51,7 +51,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def pytest_collection_finish() -> None:
-    """What was collected stays to the end: the garbage collector need not walk it again and again."""
+    """Exclude the collected tests from garbage collection: they live until the end."""
     gc.freeze()
 
 
@@ -63,7 +63,7 @@ def _leave_out_slow_tests(config: pytest.Config, items: list[pytest.Item]) -> No
 
 
 def _ignore_spark_leaks(items: list[pytest.Item]) -> None:
-    """Spark leaves sockets and files for the collector to close: that is no fault of ours."""
+    """Ignore warnings about sockets and files that Spark leaves for the garbage collector to close."""
     for item in items:
         if {"dataview", "audit"} & set(item.path.parts):
             item.add_marker(pytest.mark.filterwarnings("ignore::ResourceWarning"))
@@ -72,7 +72,7 @@ def _ignore_spark_leaks(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(autouse=True)
 def logs_as_they_were() -> Iterator[None]:
-    """What a test did to the process's logs is undone: others look at what is logged by default."""
+    """Restore the default logging after each test: other tests read it."""
     yield
     if structlog.is_configured():
         structlog.reset_defaults()
@@ -80,7 +80,7 @@ def logs_as_they_were() -> Iterator[None]:
 
 @pytest.fixture(scope="session")
 def java() -> None:
-    """Skips where there is no Java, or no jars; workers find `tests` and `enc` as this process does."""
+    """Skip without Java or Delta's jars; let workers import `tests` and `enc` as this process does."""
     from enc.dataview.lake.session import check_java, delta_jars
 
     try:
@@ -94,7 +94,7 @@ def java() -> None:
 
 @pytest.fixture(scope="session")
 def spark(java: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator["SparkSession"]:
-    """The one session of this process: nobody but this fixture stops it."""
+    """The one session of this process. Only this fixture may stop it."""
     from enc.dataview.lake.session import spark_session
     from tests.cluster import SMALL_JAVA
     from tests.dataview.pipeline_driver import SMALL

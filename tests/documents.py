@@ -1,4 +1,4 @@
-"""The documents, taken apart: their blocks of code, and the lines of shell in them."""
+"""Parses the documents: their code blocks, and the shell commands in them."""
 
 import re
 import shlex
@@ -23,7 +23,7 @@ class Block(NamedTuple):
     kind: str
     text: str
     line: int
-    """Where it begins in its document."""
+    """The line of the document at which it begins."""
 
 
 def text_of(name: str) -> str:
@@ -38,12 +38,12 @@ def blocks(name: str, *kinds: str) -> Iterator[Block]:
 
 
 def prose(name: str) -> str:
-    """The document without its blocks."""
+    """Return the document without its code blocks."""
     return _FENCE.sub("", text_of(name))
 
 
 def simple_commands(shell: str) -> Iterator[list[str]]:
-    """The words of every command in lines of shell, without assignments, redirections and what else is the shell's."""
+    """Yield the arguments of every command in shell code, without assignments, redirections and keywords."""
     joined = shell.replace("\\\n", " ")
     for line in joined.splitlines():
         words = list[str]()

@@ -1,8 +1,8 @@
 """Processes that run `enc` or Python, each forked from one that has loaded all of enc, so that it starts at once.
 
-`Forked` is a Popen for `enc ...`, `python -c ...` and `python -m ...`. What it starts differs from what a Popen starts
-in nothing but that: it has its own environment, folder and files, and ends as any Python program does. What is about
-the start of a program itself is for Popen: `tests/test_cli.py`, the guides, the examples and the demo use it.
+`Forked` is a Popen for `enc ...`, `python -c ...` and `python -m ...`. Its processes have their own environment, folder
+and files, and end as any Python program does; only their start is faster. Tests of the start itself use Popen:
+`tests/test_cli.py`, the guides, the examples and the demo.
 """
 
 import atexit
@@ -32,18 +32,18 @@ MAX_ORDER = 1 << 17
 
 
 class Order(Struct, frozen=True):
-    """A program to run; or, with a `pid`, one that has ended and whose status is asked for."""
+    """A program to run; or, with a `pid`, a request for the status of one that has ended."""
 
     args: list[str] = []
     cwd: str | None = None
     environment: dict[str, str] = {}
     is_leader: bool = False
-    """Of a session of its own."""
+    """Whether it leads a session of its own."""
     pid: int = 0
 
 
 class Forked(subprocess.Popen[Any]):
-    """Knows of the options of a Popen those for its files, `cwd`, `env`, and `start_new_session`."""
+    """Supports these options of a Popen: its files, `cwd`, `env` and `start_new_session`."""
 
     def _execute_child(
         self,
@@ -109,7 +109,7 @@ class Origin:
         self._lock = threading.Lock()
 
     def tell(self, order: Order, files: list[int] | None = None) -> int:
-        """Return the number of the process that was started, or the status of one that has ended."""
+        """Send an order; return the id of the started process, or the status of one that has ended."""
         with self._lock:
             socket.send_fds(self._socket, [encode(order)], files or [])
             return int(self._socket.recv(64))
@@ -126,11 +126,11 @@ def origin() -> Origin:
     return made
 
 
-# The other side
+# In the process that forks
 
 
 def serve() -> None:
-    """Fork a process for every Order that comes, until the one who sends them ends."""
+    """Fork a process for every Order, until the sender ends."""
     with socket.socket(fileno=os.dup(0)) as orders:
         os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
         _load()
@@ -151,7 +151,7 @@ def serve() -> None:
 
 
 def _load() -> None:
-    """Everything that a command or a node may need, and the tree of commands."""
+    """Import everything that a command or a node may need, and build the tree of commands."""
     for name in LOADED:
         package = import_module(f"enc.{name}")
         for module in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
@@ -168,7 +168,7 @@ def _load() -> None:
 
 
 def _become(order: Order, files: list[int]) -> None:
-    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell that runs the tests in the background ignores it
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell ignores it for background jobs
     if order.is_leader:
         os.setsid()
     for number, file in enumerate(files):
@@ -183,7 +183,7 @@ def _become(order: Order, files: list[int]) -> None:
 
 
 def _text(number: int, mode: str, errors: str) -> io.TextIOWrapper:
-    """As Python opens its standard files."""
+    """Open a standard file as Python does."""
     raw = io.FileIO(number, mode, closefd=False)
     buffer = io.BufferedReader(raw) if mode == "r" else io.BufferedWriter(raw)
     text = io.TextIOWrapper(buffer, "utf-8", errors, line_buffering=number == 2 or raw.isatty())
@@ -209,7 +209,7 @@ def _run(program: str, *args: str) -> None:
 
 
 def run(command: list[Any], timeout: float, **options: Any) -> subprocess.CompletedProcess[Any]:
-    """As subprocess.run, with what it prints."""
+    """Run a command as subprocess.run does, and capture its output."""
     with Forked(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, **options) as process:
         try:
             said = process.communicate(timeout=timeout)

@@ -1,12 +1,12 @@
-"""A node in memory that lies on request: all answers of a real one, without sockets, threads or a clock.
+"""A node in memory that lies on request: it gives all answers of a real node, without sockets, threads or a clock.
 
     node = Simulator(Clock())
     httpx.Client(transport=httpx.MockTransport(node))
 
 It is honest by default. `lie(kind, alter)` alters every answer of one kind, before it is sealed;
 `wire` alters the bytes on the wire, and `arrives` may raise for a request that is lost. `copy` returns
-a second node with the same key and past, which may get another future; `successor` one with another
-key, to which an enclave has moved, or which claims so.
+a second node with the same key and the same events, which may then continue differently; `successor`
+returns one with another key, to which an enclave has moved, or which claims that.
 """
 
 import os
@@ -50,7 +50,7 @@ from tests.node.served import NODE, Clock
 
 Json = dict[str, Any]
 Alter = Callable[[Any], Any]
-"""Gets the honest answer (or error) and returns the answer to send; None: it was altered in place."""
+"""Takes the honest answer (or error) and returns the answer to send; None: it was altered in place."""
 
 MAX_PAGE = 8 << 20
 LOOKUPS = {"nodes": "seq_pub", "enclaves": "enclave_id", "resolve": "enclave_id", "identity": "id_pub"}

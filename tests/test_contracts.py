@@ -1,4 +1,4 @@
-"""The import contracts of pyproject.toml hold, and the versions are told apart in one place."""
+"""The import contracts of pyproject.toml hold, and only the kernel distinguishes the protocol versions."""
 
 import re
 import subprocess
@@ -17,7 +17,7 @@ def test_imports_keep_their_directions() -> None:
 
 
 OF_ONE_VERSION = re.compile(r"enc_v *(==|!=|<|>|in|not in) *[\d(]|PREDEFINED|\b\w+V[12]\b|enc\.core\.rules\.(v1|v2)\b")
-"""What only somebody writes who asks of which version an enclave is."""
+"""Code that depends on the version of an enclave."""
 
 
 @pytest.mark.parametrize("part", ["node", "client", "cli"])

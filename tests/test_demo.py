@@ -1,4 +1,4 @@
-"""`make demo`: the whole of it as a user runs it, and what a step that fails comes to."""
+"""`make demo`: all of it as a user runs it, and the effects of a step that fails."""
 
 import os
 import re
@@ -37,7 +37,7 @@ PATHS = f"{DEMO.parent}:{os.environ.get('PYTHONPATH', '')}"
 
 @contextmanager
 def playing(*command: str, **environment: str) -> Iterator[subprocess.Popen[str]]:
-    """The demo, or a program that plays a part of it, without a terminal."""
+    """Run the demo, or a program that runs a part of it, without a terminal."""
     with subprocess.Popen(
         [sys.executable, *(command or [str(DEMO)])],
         stdin=subprocess.DEVNULL,
@@ -55,7 +55,7 @@ def playing(*command: str, **environment: str) -> Iterator[subprocess.Popen[str]
 
 
 def run(*command: str, **environment: str) -> tuple[int, str]:
-    """Its exit code and all that it said."""
+    """Return its exit code and its output."""
     with playing(*command, **environment) as process:
         out, _ = process.communicate(timeout=PATIENCE_S)
     return process.returncode, out
@@ -110,7 +110,7 @@ finally:
 
 
 def test_who_presses_ctrl_c_again_leaves_nothing_running(tmp_path: Path) -> None:
-    """Each process has its stop interrupted, and both are gone."""
+    """The stop of each process is interrupted, and both processes end."""
     done = acted(STUBBORN, tmp_path)
     assert done.stdout.split() == ["-9", "-9"], done.stderr
 
@@ -168,12 +168,12 @@ def names(stage):
 
 
 def cut_to(*steps: str) -> tuple[str, str]:
-    """A program that plays the demo with these steps."""
+    """Return the command that runs the demo with these steps."""
     return "-c", f"{CUT}\ncut.STEPS = ({', '.join(steps)})\nsys.exit(cut.main())"
 
 
 def test_a_step_that_fails_is_named_and_the_exit_code_is_1(tmp_path: Path) -> None:
-    """Here for want of Java, which the step says how to get."""
+    """Here Java is missing; the step states how to install it."""
     code, said = run(*cut_to("names", "tables.pipeline", "tables.tables"), **without_java(tmp_path / "bin"))
     assert code == 1, said[-4000:]
     assert f"This step failed: 2 of 3: {TITLES[9]}" in said
@@ -193,7 +193,7 @@ def test_nothing_goes_on_when_its_terminal_is_closed_or_it_is_told_to_end_or_kil
         process.communicate(timeout=PATIENCE_S)
         until(lambda: not [pid for pid in children if is_there(pid)])
     folder = folder_of(said)
-    if number == signal.SIGKILL:  # nobody is there to remove it
+    if number == signal.SIGKILL:  # a killed demo cannot remove it
         shutil.rmtree(folder)
     else:
         assert process.returncode == 130
@@ -201,7 +201,7 @@ def test_nothing_goes_on_when_its_terminal_is_closed_or_it_is_told_to_end_or_kil
 
 
 def _line_before(process: subprocess.Popen[str], title: str) -> str:
-    """The next line, or none if it has the title in it."""
+    """Return the next line; an empty one if it contains the title."""
     assert process.stdout is not None
     line = process.stdout.readline()
     return "" if title in line else line

@@ -1,4 +1,4 @@
-"""Every `enc …` that a document tells people to type is one that the program takes."""
+"""The program accepts every `enc …` command in the documents."""
 
 import re
 from collections.abc import Iterator
@@ -14,7 +14,7 @@ PROGRAM = get_command(app)
 
 
 def lines(name: str) -> Iterator[tuple[str, ...]]:
-    """Commands of `enc` in the document's blocks of shell; a block of no kind is one if it begins with a command."""
+    """Yield the `enc` commands in shell blocks, including unlabelled blocks that begin with a command."""
     for block in blocks(name, "sh", ""):
         if block.kind or re.match(r"(make|enc|\.venv/bin/enc) ", block.text):
             for words in simple_commands(block.text):
@@ -23,7 +23,7 @@ def lines(name: str) -> Iterator[tuple[str, ...]]:
 
 
 def resolved(words: tuple[str, ...]) -> tuple[Any, tuple[str, ...]]:
-    """The command, or the group of commands, that words name; and the rest of them."""
+    """Return the command or the group of commands that the words name, and the remaining words."""
     command: Any = PROGRAM
     while words and words[0] in getattr(command, "commands", {}):
         command, words = command.commands[words[0]], words[1:]
@@ -31,7 +31,7 @@ def resolved(words: tuple[str, ...]) -> tuple[Any, tuple[str, ...]]:
 
 
 def check(words: tuple[str, ...]) -> None:
-    """The program takes these words; nothing is run."""
+    """Check that the program accepts these words, without running them."""
     command, rest = resolved(words)
     assert not hasattr(command, "commands"), f"no such command: enc {' '.join(words)}"
     command.make_context("enc", list(rest))
@@ -75,7 +75,7 @@ SPOKEN = sorted(
     {
         (name, words)
         for name in NAMES
-        if name != "CHANGELOG.md"  # history may name what is gone
+        if name != "CHANGELOG.md"  # it may name commands that were removed
         for words in re.findall(r"`enc ((?:[a-z-]+ ?)+[^`]*)`", prose(name))
         if not words.startswith("node run …")
     }

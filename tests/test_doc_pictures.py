@@ -17,7 +17,7 @@ _SUBGRAPH = re.compile(rf"subgraph \w+(?:\[{_TEXT}\])?")
 _NAMED = re.compile(r"participant (\w+)(?: as [\w' -]+)?")
 _SAID = re.compile(r"(\w+)(?:->>|-->>)(\w+): [^;#]+")
 RESERVED = {"end", "graph", "subgraph", "flowchart", "style", "class", "click", "default", "linkStyle"}
-"""What Mermaid does not take as the name of a node."""
+"""Names that Mermaid does not accept for a node."""
 
 
 def check_flowchart(lines: list[str]) -> None:

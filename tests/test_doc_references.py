@@ -1,4 +1,4 @@
-"""The pages that are made from the program say what it says now, and leave nothing out."""
+"""The generated pages are up to date and complete."""
 
 import re
 from importlib import import_module

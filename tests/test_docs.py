@@ -1,4 +1,4 @@
-"""What the documents say is true of the program."""
+"""The documents agree with the program."""
 
 import ast
 import json
@@ -55,7 +55,7 @@ SPEC_MAP = (ROOT / "docs/spec-map.md").read_text()
 
 
 def tables(text: str) -> dict[str, list[list[str]]]:
-    """The rows of each heading's table, cell by cell, without the two lines at its top."""
+    """Return the rows of each heading's table, cell by cell, without the two header lines."""
     _, *parts = re.split(r"^#+ (.*)$", text, flags=re.MULTILINE)
     lines = ([line for line in part.splitlines() if line.startswith("|")][2:] for part in parts[1::2])
     rows = ([[cell.strip() for cell in line.strip("|").split("|")] for line in found] for found in lines)
@@ -74,21 +74,21 @@ PARTS = {
         for field in structs.fields(SECTIONS[section])
     },
 }
-"""What the node has, by the heading of the map that must have a row for each."""
+"""The parts of the node, by the heading of the map that must have a row for each."""
 
 
 WITH_LINES = ("README.md", "docs/client.md", "docs/concepts.md", "docs/apps.md", "docs/group.md", *GUIDES)
-"""Documents whose Python is run, from the first block to the last, as one program."""
+"""Documents whose Python blocks run as one program, in order."""
 URL, SERVING = "http://127.0.0.1:7700", "http://127.0.0.1:7780"
-"""Where the documents say that a node is, and a server of views."""
+"""The addresses of a node and of a server of views in the documents."""
 TALKERS = ViewSchema("talkers", (Column("author", "string"), Column("said", "integer")), ("author",))
-"""What that server has."""
+"""The view on that server."""
 BLOCK = re.compile(r"```python\n(?P<code>.*?)```(?:\n\n```text\n(?P<says>.*?)```)?", re.DOTALL)
-"""Lines of Python, and what they print."""
+"""A Python block, and the block with its output."""
 
 
 def printed(says: str) -> str:
-    """What must be printed, as a pattern. Where a document has "…" stands an id, a key or a time, unknown to it."""
+    """Return the expected output as a pattern: "…" in a document stands for an id, a key or a time."""
     return re.escape(says).replace("…", "[0-9a-f]+")
 
 
@@ -114,12 +114,12 @@ def test_the_lines_of_a_document_run_and_print_what_it_says(
 
 
 WITHOUT = ("docs/guide-operator.md",)
-"""A guide that needs no Python, and where it comes in it is run like the others'."""
+"""A guide that may have no Python; if it has some, it runs like that of the others."""
 
 
 @contextmanager
 def serving_talkers(path: Path) -> Iterator[str]:
-    """A real server over a small database; its URL."""
+    """Run a real server over a small database; yield its URL."""
     with closing(ServingDatabase(str(path))) as database:
         database.upsert(
             TALKERS, [{"author": each * 64, "said": said} for each, said in (("a", 5), ("b", 1), ("c", 3))], {}
@@ -187,7 +187,7 @@ def test_the_document_of_the_vectors_names_every_field(path: Path) -> None:
 
 
 def strings_in(value: Any) -> Iterator[str]:
-    """Yield every string of decoded JSON, also of JSON in a string, and what base64 spells, in hex."""
+    """Yield every string of decoded JSON, also of JSON in a string, and decoded base64 in hex."""
     if isinstance(value, dict | list):
         for each in value.values() if isinstance(value, dict) else value:
             yield from strings_in(each)
@@ -290,7 +290,7 @@ def test_the_operator_s_document_names_every_metric_and_section() -> None:
 
 @cache
 def anchors(path: Path) -> set[str]:
-    """What a link may name in a document: its headings, as GitHub turns them into anchors."""
+    """Return the anchors of a document: its headings, in the form that GitHub gives them."""
     found: dict[str, int] = {}
     names = set[str]()
     for heading in re.findall(r"^#+ (.*)$", prose(path.relative_to(ROOT).as_posix()), re.MULTILINE):
@@ -338,14 +338,14 @@ def test_the_map_covers_every_part_of_the_node_and_no_other(heading: str) -> Non
 
 @cache
 def defined(file: str) -> set[str]:
-    """Names of the functions and classes of a file of tests."""
+    """Return the names of the functions and classes in a file of tests."""
     (path,) = (path for path in (ROOT / "tests").rglob("*.py") if path.with_suffix("").as_posix().endswith(f"/{file}"))
     kinds = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
     return {node.name for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, kinds)}
 
 
 def test_the_map_covers_every_row_of_version_1() -> None:
-    """Types, ops, reserved roles, the rules of the Manifest, the codes: what the document lists."""
+    """It covers types, ops, reserved roles, the rules of the Manifest and the codes."""
     said = [row[0] for row in MAP["Version 1"]]
     words = [*PREDEFINED_V1, *RESERVED, *OPS, "0x00", "0x01", "event", "role", "ops", "target_roles"]
     words += ["OWNER_SELF_REVOKE_FORBIDDEN", "OWNER_BIT_PROTECTED", "BITMASK_MISMATCH", "AC_BUNDLE_FAILED"]
@@ -377,7 +377,7 @@ def test_the_worked_log_of_version_1_is_the_vector_s() -> None:
 
 
 def is_there(name: str) -> bool:
-    """Whether one module, named by the end of its path, has this attribute."""
+    """Return whether exactly one module, named by the end of its path, has this attribute."""
     first = name.split(".")[0]
     paths = ((ROOT / "src/enc").rglob(first), (ROOT / "src/enc").rglob(f"{first}.py"))
     return sum(is_importable(path, name) for path in {path.with_suffix("") for each in paths for path in each}) == 1

@@ -1,4 +1,4 @@
-"""Every program in examples/ runs to its end and says what it should."""
+"""Every program in examples/ runs to its end and prints the expected lines."""
 
 import os
 import signal
@@ -10,9 +10,9 @@ import pytest
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
 HELPERS = {"local_node.py", "relay.py", "background_server.py"}
-"""What the programs share."""
+"""Modules that the programs share."""
 ELSEWHERE = {"dataview_activity.py", "demo.py"}
-"""What needs Spark is run by tests/dataview and tests/test_demo.py."""
+"""Programs that need Spark: tests/dataview and tests/test_demo.py run them."""
 SHORT = (
     "todo_list.py",
     "audit_log.py",
@@ -24,7 +24,7 @@ SHORT = (
     "group_chat.py",
     "witnesses.py",
 )
-"""What an app developer reads first."""
+"""Programs that app developers read first."""
 PATIENCE_S = 120
 """How long a program may take before it counts as stuck."""
 

@@ -1,4 +1,4 @@
-"""What guides tell people to type, typed as it stands: an auditor's practice, and views in SQL."""
+"""Runs the shell lines of the auditor's guide as they are written, and checks the guides' SQL views."""
 
 import os
 import subprocess
@@ -17,7 +17,7 @@ PATIENCE_S = 120
 
 @pytest.fixture(scope="module")
 def said(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
-    """What sections 1 to 3 print, block by block; each goes on in the folder that the one before left."""
+    """Return the output of sections 1 to 3, block by block; each block continues in the folder of the previous one."""
     home = tmp_path_factory.mktemp("auditor")
     end = text_of(GUIDE).index("\n## 4. ")
     found = [block for block in blocks(GUIDE, "sh") if block.line < text_of(GUIDE).count("\n", 0, end)]

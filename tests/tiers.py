@@ -7,7 +7,7 @@ browser  it uses the fixture `browser`
 crash    its file is named after crashes, kills, faults or chaos
 docs     it runs or checks documents, examples or the demo
 process  its module, a helper module of the tests that it imports, or a conftest.py beside it starts processes
-sweep    put on by hand: a random sweep, whose length `rounds` decides; `make soak` runs it many times as long
+sweep    added by hand: a random sweep, whose length `rounds` decides; `make soak` runs it many times as long
 """
 
 import os
@@ -25,7 +25,7 @@ CRASH = re.compile(r"test_(crash|kill|faults|chaos)")
 DOCS = re.compile(r"test_(docs|doc_\w+|guides|examples|demo)$")
 STARTERS = {"subprocess", "multiprocessing", "concurrent.futures.process"}
 IMPORT = re.compile(r"^\s*(?:import +([^\n#]+)|from +([\w.]+) +import +(\([^)]*\)|[^\n#]+))", re.MULTILINE)
-"""An import, which is told from the text: to parse every file takes each worker seconds."""
+"""An import, found in the text: parsing every file would take each worker seconds."""
 TIERS = ("process", "spark", "browser", "crash", "docs", "sweep")
 
 
@@ -54,7 +54,7 @@ def tiers_of_file(path: Path) -> frozenset[str]:
 
 @cache
 def starts_processes(path: Path) -> bool:
-    """Whether a file of tests imports a module that starts processes, directly or through helpers in tests/."""
+    """Return whether a file of tests imports a module that starts processes, directly or through helpers in tests/."""
     imported = _imported(path) if path.is_file() else set()
     if imported & STARTERS:
         return True

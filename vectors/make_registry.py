@@ -235,7 +235,7 @@ def build_registry() -> RegistryLog:
     node = {"seq_pub": pub("node"), "endpoints": [{"uri": "https://node.example:443", "priority": 1}], "enc_v": 2}
     it.refuse("mallory", "Reg_Node", node, "UNAUTHORIZED", "content.seq_pub: only its own key may register it")
     it.send("node", "Reg_Node", node, leaves={}, node={"entry": 1, "holder": pub("node")})
-    nobody = "not by the entry's holder, and without an owner proof"
+    nobody = "neither by the entry's holder nor with an owner proof"
     it.refuse("mallory", "Reg_Enclave", it.entry(), "UNAUTHORIZED", nobody)
     first = it.entry(app="chat")
     it.send("alice", "Reg_Enclave", first, leaves={}, enclave=it.record(2, "alice", 0, "node", "chat"))
@@ -244,7 +244,7 @@ def build_registry() -> RegistryLog:
         "Update",
         first,
         "INVALID_TARGET",
-        "a Reg_Enclave is not updated: a new one takes its place",
+        "a Reg_Enclave cannot be updated: register a new entry instead",
         [["r", it.log.events[2]["id"]]],
     )
     bobs = it.sold_enclave.owner_proof("bob", "node", 2, sold)
@@ -253,7 +253,7 @@ def build_registry() -> RegistryLog:
     forged = it.sold_enclave.finalised(
         it.sold_enclave.commit("mallory", "Migrate", it.sold_enclave.migrate("mallory")), "mallory", 7
     )
-    no_owner = "migrate_events[0]: not by the holder, and without an owner proof of its author's"
+    no_owner = "migrate_events[0]: neither by the holder nor with an owner proof of its author"
     it.refuse("mallory", "Reg_Enclave", it.entry(migrate_events=[forged]), "REGISTRY_CONFLICT", no_owner)
     it.send(
         "bob",

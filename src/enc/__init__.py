@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 def __getattr__(name: str) -> Any:
-    """The client's names, fetched when they are asked for: the kernel and the node do without."""
+    """Return a name of the client, imported on first access: the kernel and the node do not need it."""
     if name in ("AsyncClient", "Client", "Identity", "PushReceiver", "Registry"):
         from enc import client
 

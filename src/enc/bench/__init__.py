@@ -1,3 +1,3 @@
-"""Logs to measure and to try others with: whole fleets of enclaves from a seed, honest or with a
+"""Generates logs for measurements and tests: fleets of enclaves from a seed, honest or with a
 fault planted.
 """

@@ -53,7 +53,7 @@ class AlteredContent(_PlainFault):
 
 
 class ErasureWithoutCause(AlteredContent):
-    done = "the content is erased, and nothing took it away"
+    done = "the content is erased, but no event erased it"
 
     def shown(self, place: int, wire: Wire) -> None:
         wire["content_hash"] = hashing.content_hash(wire["content"]).hex()
@@ -65,7 +65,7 @@ class UnauthorisedEvent(FaultyBehaviour):
         if place != self.place:
             return super().act(place, script, now)
         act = script.overstep()
-        self.done = f"a {act.type} by {act.author.public.hex()}, who had no right to it, was taken"
+        self.done = f"a {act.type} by {act.author.public.hex()}, who had no right to it, was accepted"
         return act
 
     def judge(self, place: int, state: EnclaveState, commit: Commit, memory: StateMemory) -> Effects:
@@ -93,7 +93,7 @@ class Reordering(FaultyBehaviour):
         bundle = state.bundle
         if self._first is None and place >= self.place and bundle and bundle.count + 2 <= state.policy.bundle.size:
             self._first = self.seq_wrong = place
-            self.done = f"event {place + 1} stands before event {place}"
+            self.done = f"event {place + 1} comes before event {place}"
 
     def _is_pair(self, place: int) -> bool:
         return self._first is not None and 0 <= place - self._first < 2
@@ -138,5 +138,5 @@ class OldSequencer(_PlainFault):
         if place != self.place:
             return expected
         key = key_of(self.plan.seed, "node", self.plan.nodes[0]).public
-        self.done = f"{key.hex()} goes on, after a Migrate to {expected.hex()}"
+        self.done = f"{key.hex()} continues after a Migrate to {expected.hex()}"
         return key

@@ -1,6 +1,6 @@
 """The client that apps import. It trusts no node: `enc.core` verifies everything.
 
-Each name is imported on first access: who only needs a key does not wait for HTTP and WebSockets.
+Each name is imported on first access: a program that needs only a key does not load HTTP and WebSockets.
 """
 
 from importlib import import_module

@@ -14,7 +14,7 @@ InvalidProof
     └── Forgery            a receipt, an event or a proof that does not verify
 PeerError
 ├── LostRange          the enclave continued from a copy without events that were seen before;
-│                      the user decides whether to go on
+│                      the user decides whether to continue
 └── TooManyMoves       the enclave has moved more often than a client follows; this is not a lie
 """
 

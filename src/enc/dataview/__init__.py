@@ -1,1 +1,1 @@
-"""The data pipeline: the events of many enclaves, checked, as tables. On Spark; only what is in here imports it."""
+"""The data pipeline: verifies the events of many enclaves and stores them in tables, on Spark."""

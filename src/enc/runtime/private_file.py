@@ -49,7 +49,7 @@ def _fault(path: Path, status: os.stat_result) -> str:
     if status.st_uid != os.geteuid():
         return "belongs to another user; run as that user, or take a copy of your own"
     if status.st_mode & 0o077:
-        return f"is open to others than its owner; if nobody else has used it, `chmod 600 {path}`"
+        return f"can be read or written by users other than its owner; if nobody else has used it, `chmod 600 {path}`"
     return ""
 
 
@@ -63,7 +63,7 @@ def write(path: Path, data: bytes, *, overwrite: bool) -> None:
         with atomic_file(path, private=True, overwrite=overwrite) as file:
             file.write(data)
     except FileExistsError:
-        refuse(path, "is there already, and stays as it is; give another path, or ask for it to be overwritten")
+        refuse(path, "exists already and was not changed; give another path, or allow overwriting")
     except (OSError, ValueError) as e:
         refuse(path, f"cannot be written: {reason(e)}")
 

@@ -47,7 +47,7 @@ class RateLimiter:
         `message`: text of the RateLimited error.
         """
         if not (0 <= per_s < inf and 1 <= burst < inf and max_keys >= 1):
-            raise MisuseError("a rate is 0 or more, a burst and the number of keys 1 or more")
+            raise MisuseError("a rate must be 0 or more, a burst and the number of keys 1 or more")
         self._per_s, self._burst, self._clock, self._max_keys = per_s, burst, clock, max_keys
         self._message = message
         self._buckets: OrderedDict[bytes | str, tuple[float, float]] = OrderedDict()
@@ -66,7 +66,7 @@ class RateLimiter:
         if not self._per_s:
             return
         if not 0 <= cost < inf:
-            raise MisuseError("a cost is a number, 0 or more")
+            raise MisuseError("a cost must be 0 or more")
         burst, per_s, buckets = self._burst, self._per_s, self._buckets
         needed = cost if cost < burst else burst
         self._lock.acquire()  # by hand: a `with` costs twice as much

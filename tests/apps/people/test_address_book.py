@@ -138,7 +138,7 @@ def test_the_file_is_its_owner_s_alone_and_written_whole(book: AddressBook, monk
     assert book.path.read_bytes() == before
     assert {path.name for path in book.path.parent.iterdir()} == {"contacts.json", ".contacts.json.lock"}
     book.path.chmod(0o644)
-    with pytest.raises(MisuseError, match="open to others"):
+    with pytest.raises(MisuseError, match="users other than its owner"):
         book.contacts()
 
 

@@ -259,7 +259,7 @@ def test_a_mailbox_at_a_node_that_the_book_names(street: Street) -> None:
     box.move(pair.bob.identity.public, "OUTSIDER", "FRIEND")
     there = Place(pair.his.enclave.id, pair.bob.url)
     pair.hers.notify(pair.bob.identity.public, "dm_invite", box.id, "dm", place=there)
-    assert pair.only().state == "pending"  # it is not known where the mailbox is
+    assert pair.only().state == "pending"  # the mailbox is unknown
     book.put(Contact("Ada", pair.ada.identity.public, {"dm": Place(box.id, pair.ada.url)}))
     his = Personal(pair.bob, pair.his.enclave.id, book=book)
     assert [each.state for each in his.notices()] == ["confirmed"]

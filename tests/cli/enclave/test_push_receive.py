@@ -160,8 +160,12 @@ def test_a_command_has_each_event_on_stdin_and_is_run_again_if_it_fails(bob: Per
 
 
 def beyond_start(said: str) -> list[str]:
-    """What is said beyond what a start may have to tell: that the node's key, or an enclave, is not known yet."""
-    return [line for line in said.splitlines() if "key is known yet" not in line and "ask by" not in line]
+    """Return the output without the notes of a start: that the node's key, or an enclave, is not known yet."""
+    return [
+        line
+        for line in said.splitlines()
+        if "key is known yet" not in line and "no enclave on that node is known" not in line
+    ]
 
 
 def test_where_nobody_reads_it_stops_and_loses_nothing(bob: Person, quick_node: RunningNode) -> None:
@@ -225,7 +229,7 @@ def test_with_a_new_state_file_all_that_came_before_is_pulled_by_an_enclave(
 
 def test_without_an_enclave_it_says_that_it_waits_for_a_push(bob: Person, quick_node: RunningNode) -> None:
     with receiving(bob, "http://bob.test/hook", "--node", quick_node.url) as running:
-        running.says("no enclave on that node is known to ask by")
+        running.says("no enclave on that node is known, so")
         running.stop()
 
 

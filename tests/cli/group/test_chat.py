@@ -84,7 +84,7 @@ def test_people_come_and_go_and_the_epoch_stays_fresh_by_an_admin_s_chat(
         seat.types(f"/invite {cleo.identity.hex}\r")
         seat.sees("is a member now, by you")
         seat.sees("epoch 3 by you")
-        seat.shows("they were not notified: it is not known where the personal store of")
+        seat.shows("they were not notified: the personal store of")
         seat.shows(f"send them the group's id: {ann.group[:8]}")
         seat.types("/who\r")
         seat.sees(cleo.identity.hex)

@@ -241,7 +241,7 @@ def test_what_is_refuted_is_shown_once_if_asked_for_and_is_gone(neighbours: Neig
 def test_a_store_that_no_registry_knows_is_named(neighbours: Neighbours, owner: Person) -> None:
     (shown,) = owner.tell("me", "show")
     args = ["me", "notify", shown["identity"], "x-poke", "ab" * 32, "--of", "x"]
-    assert "it is not known where the personal store" in neighbours.ada.refused(*args, code=2)["message"]
+    assert "the personal store of" in neighbours.ada.refused(*args, code=2)["message"]
     assert "--store" in neighbours.ada.refused(*args, "--at", shown["node"], code=2)["message"]
     neighbours.ada.ask(*args, "--store", shown["enclave"], "--at", shown["node"])
     (found,) = owner.tell("me", "notices", "--all")

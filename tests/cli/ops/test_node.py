@@ -128,7 +128,7 @@ def test_every_command_looks_at_the_environment(command: str, monkeypatch: pytes
 @pytest.mark.parametrize(
     ("error", "code", "message"),
     [
-        (MisuseError("key file x: is open to others"), 2, "key file x: is open to others"),
+        (MisuseError("key file x: is accessible to other users"), 2, "key file x: is accessible to other users"),
         (Unavailable("the store is held by another process"), 1, "the store is held by another process"),
         (OSError(98, "Address already in use"), 1, "[Errno 98] Address already in use"),
         (sqlite3.OperationalError("disk I/O error"), 1, "disk I/O error"),

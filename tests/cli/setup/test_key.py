@@ -44,7 +44,7 @@ def test_a_key_goes_where_it_is_wanted(anybody: Person) -> None:
 def test_no_key_takes_another_s_place(anybody: Person) -> None:
     anybody.ask("key", "new")
     before = anybody.key().read_bytes()
-    assert "is there already" in anybody.refused("key", "new", code=MISUSE)["message"]
+    assert "exists already" in anybody.refused("key", "new", code=MISUSE)["message"]
     assert anybody.key().read_bytes() == before
 
 
@@ -58,7 +58,7 @@ def test_a_key_that_others_can_read_is_refused(anybody: Person) -> None:
     anybody.ask("key", "new")
     anybody.key().chmod(0o640)
     message = anybody.refused("key", "show", code=MISUSE)["message"]
-    assert message.startswith(f"{anybody.key()}: is open to others than its owner")
+    assert message.startswith(f"{anybody.key()}: can be read or written by users other than its owner")
     assert anybody.ask("key", "show", code=MISUSE).stderr == f"enc: {message}\n"
 
 
@@ -83,11 +83,11 @@ def test_import_from_stdin_and_from_a_file(anybody: Person) -> None:
 
 def test_import_of_what_is_no_key_does_not_tell_it(anybody: Person) -> None:
     error = anybody.refused("key", "import", "-", stdin=SECRET + "7", code=MISUSE)
-    assert error["message"] == "a private key is 64 hex digits, or 32 bytes"
+    assert error["message"] == "a private key must be 64 hex digits, or 32 bytes"
     assert "there is no such file" in anybody.refused("key", "import", "none", code=MISUSE)["message"]
     (anybody.home / "open").write_text(SECRET)
     (anybody.home / "open").chmod(0o644)
-    assert "is open to others" in anybody.refused("key", "import", "open", code=MISUSE)["message"]
+    assert "users other than its owner" in anybody.refused("key", "import", "open", code=MISUSE)["message"]
     assert "give the file" in anybody.refused("key", "import", code=MISUSE)["message"]
 
 

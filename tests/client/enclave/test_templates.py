@@ -65,7 +65,7 @@ def test_an_unknown_name_is_told_the_known_ones(name: str) -> None:
 
 @pytest.mark.parametrize("owner", [b"", OWNER[:-1], bytes.fromhex(NO_POINT)])
 def test_an_owner_that_is_no_key(owner: bytes) -> None:
-    with pytest.raises(MisuseError, match="an owner is a public key"):
+    with pytest.raises(MisuseError, match="owner: expected a public key"):
         template("notes", owner)
 
 

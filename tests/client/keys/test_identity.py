@@ -120,7 +120,7 @@ def test_a_secret_from_elsewhere(secret: bytes | str) -> None:
     ids=range(12),
 )
 def test_what_is_no_secret(secret: bytes | str) -> None:
-    with pytest.raises(MisuseError, match="a private key is") as caught:
+    with pytest.raises(MisuseError, match="a private key must be") as caught:
         Identity.from_secret(secret)
     silent(caught.value)
 
@@ -204,7 +204,7 @@ def test_a_passphrase_that_is_no_text_is_one_all_the_same(me: Identity, path: Pa
 
 
 def test_an_empty_passphrase_is_none_to_save_with(me: Identity, path: Path) -> None:
-    with pytest.raises(MisuseError, match="not empty"):
+    with pytest.raises(MisuseError, match="the passphrase is empty"):
         me.save(path, "")
     assert not path.exists()
 
@@ -252,14 +252,14 @@ def test_a_file_that_is_there_stays(me: Identity, path: Path) -> None:
     me.save(path)
     with pytest.raises(MisuseError) as caught:
         Identity.new().save(path)
-    silent(caught.value, str(path), "is there already", "give another path")
+    silent(caught.value, str(path), "exists already", "give another path")
     assert Identity.load(path) == me
     assert list(path.parent.iterdir()) == [path]
 
 
 def test_a_link_that_leads_nowhere_is_there_too(me: Identity, path: Path, tmp_path: Path) -> None:
     path.symlink_to(tmp_path / "elsewhere")
-    with pytest.raises(MisuseError, match="is there already"):
+    with pytest.raises(MisuseError, match="exists already"):
         me.save(path)
     assert not (tmp_path / "elsewhere").exists()
 
@@ -357,7 +357,7 @@ def test_a_link_is_judged_by_the_file_it_leads_to(me: Identity, tmp_path: Path, 
     path.symlink_to(put(tmp_path / "elsewhere", plain()))
     assert Identity.load(path) == me
     (tmp_path / "elsewhere").chmod(0o644)
-    assert "open to others" in refusal(path)
+    assert "users other than its owner" in refusal(path)
 
 
 def test_what_is_no_file(path: Path) -> None:

@@ -137,7 +137,7 @@ def test_one_that_is_told_none_says_that_it_waits(post: Post, caplog: pytest.Log
     receiver = post.started()
     (catch_up,) = receiver._catch_ups.values()
     until(receiver, lambda: catch_up._due == post.now + ROUND_S)
-    assert f"{URL}: no enclave on that node is known to ask by" in caplog.text
+    assert f"{URL}: no enclave on that node is known, so" in caplog.text
     assert asked == []
 
 

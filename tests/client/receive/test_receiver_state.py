@@ -31,7 +31,7 @@ def test_a_state_file_is_its_owner_s_alone(post: Post) -> None:
         assert path.stat().st_mode & 0o777 == 0o600, path
     receiver.close()
     post.state.chmod(0o644)
-    with pytest.raises(MisuseError, match="open to others"):
+    with pytest.raises(MisuseError, match="users other than its owner"):
         post.receiver()
 
 

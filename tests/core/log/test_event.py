@@ -44,7 +44,7 @@ def parse(wire: Any = WIRE, **changes: Any) -> Event:
 @pytest.mark.parametrize("alg", ["schnorr", "ecdsa"])
 def test_a_finalised_commit_checks(enc_v: int, alg) -> None:
     if (enc_v, alg) == (1, "ecdsa"):
-        pytest.skip("version 1 knows schnorr only")
+        pytest.skip("version 1 supports schnorr only")
     commit = build_commit(ALICE, ENCLAVE, "m", "x", EXP, (("k",),), alg=alg, enc_v=enc_v)
     event = finalize(commit, NODE, 0, 0)
     check_event(event, enc_v)

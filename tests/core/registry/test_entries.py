@@ -99,7 +99,7 @@ def test_an_entry_is_not_updated(registry: Registry, house: House) -> None:
         error = registry.refused("alice", "Update", "x", tags=about(event))
         assert (error.code, error.message) == (
             "INVALID_TARGET",
-            f"a {event.type} is not updated: a new one takes its place",
+            f"a {event.type} cannot be updated: register a new entry instead",
         )
 
 
@@ -378,7 +378,7 @@ def test_the_creator_registers_and_updates_without_a_proof(registry: Registry, h
 def test_a_new_owner_registers_with_a_proof(registry: Registry, house: House) -> None:
     first = registry.register("alice", house)
     sold(house)
-    missing = "UNAUTHORIZED not by the entry's holder, and without an owner proof"
+    missing = "UNAUTHORIZED neither by the entry's holder nor with an owner proof"
     assert registry.refusal("bob", house) == missing
     second = registry.register("bob", house, owner_proof=house.proof("bob"))
     assert registry.status(first) == second.id

@@ -107,7 +107,7 @@ def test_a_link_of_a_new_owner_s_carries_a_proof_under_the_sequencer_before(regi
     house.talk(1)
     further = house.move_to("node3", by="bob")
     assert registry.refusal("bob", house, links=[moved]).endswith(
-        "[0]: not by the holder, and without an owner proof of its author's"
+        "[0]: neither by the holder nor with an owner proof of its author"
     )
     registry.register("bob", house, links=[Link(moved, proof), Link(further)])
     assert (registry.holder(house), registry.sequencer(house)) == ("bob", "node3")
@@ -141,7 +141,7 @@ def test_a_chain_may_pass_from_owner_to_owner(registry: Registry, house: House) 
     links = [Link(first), Link(second, bobs)]
     assert (
         registry.refusal("carol", house, links=links)
-        == "REGISTRY_CONFLICT not by the entry's holder, and without an owner proof"
+        == "REGISTRY_CONFLICT neither by the entry's holder nor with an owner proof"
     )
     assert registry.refusal("carol", house, links=[*links[:1], Link(second)], owner_proof=proof).startswith(
         "REGISTRY_CONFLICT"

@@ -169,9 +169,7 @@ def test_a_forged_migrate(registry: Registry, house: House) -> None:
     commit = build_commit(person("mallory"), house.state.enclave, "Migrate", compact_json(content), START + LIFETIME)
     forged = finalize(commit, person("node3"), START + 1, house.state.seq + 1)
     refusal = registry.refusal("mallory", house, links=[forged])
-    assert (
-        refusal == "REGISTRY_CONFLICT migrate_events[0]: not by the holder, and without an owner proof of its author's"
-    )
+    assert refusal == "REGISTRY_CONFLICT migrate_events[0]: neither by the holder nor with an owner proof of its author"
     as_alice = replace(forged, from_=person("alice").public)
     refusal = registry.refusal("mallory", house, links=[as_alice])
     assert refusal.startswith("REGISTRY_CONFLICT migrate_events[0]: hash: not the hash")
@@ -180,7 +178,7 @@ def test_a_forged_migrate(registry: Registry, house: House) -> None:
 def test_a_true_migrate_in_a_stranger_s_hands(registry: Registry, house: House) -> None:
     moved = house.move_to("node2")
     refusal = registry.refusal("mallory", house, links=[moved])
-    assert refusal == "REGISTRY_CONFLICT not by the entry's holder, and without an owner proof"
+    assert refusal == "REGISTRY_CONFLICT neither by the entry's holder nor with an owner proof"
 
 
 def test_an_owner_proof_of_another_enclave_on_the_same_node(registry: Registry, house: House) -> None:

@@ -241,7 +241,7 @@ def test_the_file_of_tokens_is_its_owner_s_alone(tmp_path: Path) -> None:
     assert set(load_tokens(path)) == {"analyst", "other"}
     assert TOKEN.encode() not in b"".join(load_tokens(path).values())
     path.chmod(0o644)
-    with pytest.raises(MisuseError, match="open to others"):
+    with pytest.raises(MisuseError, match="users other than its owner"):
         load_tokens(path)
     with pytest.raises(MisuseError, match="no such file"):
         load_tokens(tmp_path / "none")

@@ -267,7 +267,7 @@ BAD_ARCHIVES: dict[str, tuple[Callable[[World, bytes], bytes], str]] = {
     "another frame behind": (lambda m, a: a + a, "follows the end"),
     "no header": (lambda m, a: zstandard.compress(b"{}\n"), "format"),
     "another enclave": (lambda m, a: told(m, m.events, enclave=bytes(32)), "enclave: expected the Migrate's"),
-    "too few events": (lambda m, a: told(m, m.events[:-1]), "says 8 events, there are 7"),
+    "too few events": (lambda m, a: told(m, m.events[:-1]), "states 8 events, but the archive has 7"),
     "too many events": (lambda m, a: told(m, m.events, events=9), "events: 9, but"),
     "another checkpoint": (lambda m, a: told(m, m.events, checkpoint_root=bytes(32)), "not the log's checkpoint"),
     "other sequencers": (lambda m, a: told(m, m.events, sequencers=((NEW.public, 0),)), "sequencers"),

@@ -50,7 +50,9 @@ class Composer:
             raise NoEpoch("the contact has given no key to seal with: wait until they write to you, or add them first")
         seq = peer.next_seq(given.n)
         if seq > dm.MAX_SENDER_SEQ:
-            raise NoEpoch("the contact's epoch is used up: they must send a message with a new one first")
+            raise NoEpoch(
+                "the contact's epoch has no unused message number: wait until they send a message with a new epoch"
+            )
         return dm.seal_message(self._keys(given), given.n, seq, text.encode(), self.nonce()), given.n, seq
 
     def _keys(self, given: GivenEpoch) -> dm.EpochChain:

@@ -77,7 +77,7 @@ def next_given(before: GivenEpoch | None, n: int, secret: bytes) -> GivenEpoch:
     if before is None or n > before.n:
         return GivenEpoch(n, secret)
     if (n, secret) != (before.n, before.secret):
-        raise EpochReplayed(f"epoch {n}: epoch {before.n} was given already")
+        raise EpochReplayed(f"epoch {n}: the contact gave epoch {before.n} already; expected a higher number")
     return before
 
 

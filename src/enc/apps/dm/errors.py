@@ -15,7 +15,7 @@ PeerError
 MisuseError
 ├── UnknownContact         not a contact, or not in the State that the call needs
 ├── NoEpoch                the contact has given no key to seal with yet, or it is used up
-├── NoPlace                it is not known where the contact's mailbox is
+├── NoPlace                the contact's mailbox is unknown
 └── NoSuchMessage          not in the thread, not the caller's own, or deleted
 """
 

@@ -142,7 +142,7 @@ class MailboxFold:
         if to not in ("OUTSIDER", "FRIEND", "BLOCKED") or target == self.me:
             raise NotAllowed(f"Move: not a move within a mailbox: to {to}")
         peer = self.peer(target)
-        if content.get("from") != peer.state:  # a node held it back until it would undo a later one
+        if content.get("from") != peer.state:  # a node withheld it, so that it would undo a later one
             raise NotAllowed(f"Move: the target is {peer.state}")
         if peer.state == "BLOCKED":
             peer.delivered, peer.unblocked_seq = -1, event.seq

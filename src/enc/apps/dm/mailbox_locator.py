@@ -38,7 +38,7 @@ class MailboxLocator:
                 enclave = None
             if enclave is not None:
                 return Place(enclave)
-        raise NoPlace("it is not known where their mailbox is: give its id and the URL of its node")
+        raise NoPlace("their mailbox is unknown: give its id and the URL of its node")
 
     def _is_registered(self, enclave: bytes) -> bool:
         if not self._client.has_registry:

@@ -1,7 +1,7 @@
 """Delivers to contacts. Each delivery is first copied to the owner's log, with the commit to send;
 the outcome is written there afterwards.
 
-After a crash at any point, `settle` continues from what the log has: the node takes the same commit
+After a crash at any point, `settle` continues from what the log has: the node accepts the same commit
 once and answers later copies with its receipt. A commit that was never taken and has expired is
 signed again.
 """

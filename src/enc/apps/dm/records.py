@@ -1,7 +1,7 @@
 """The content of a `sent` event, sealed to its owner: the copy of a delivery and its outcome.
 
 It is written before the delivery, with the signed commit in it (`pending`), and again when the
-outcome is known. So after any interruption, any device can send the same commit again: a node takes
+outcome is known. So after any interruption, any device can send the same commit again: a node accepts
 it once, and answers with the receipt of the first time.
 """
 
@@ -87,7 +87,7 @@ def pending_commit(pending: Pending) -> Commit:
 
 
 def done(record: CopyRecord, receipt: Receipt) -> CopyRecord:
-    """Return the record after the node has taken the pending act."""
+    """Return the record after the node has accepted the pending act."""
     pending, rest = record.pending, replace(record, pending=None, code="")
     if pending is None:
         return record
@@ -99,7 +99,7 @@ def done(record: CopyRecord, receipt: Receipt) -> CopyRecord:
 
 
 def refused(record: CopyRecord, code: str) -> CopyRecord:
-    """Return the record after the node has refused the pending act: earlier ones stay in effect."""
+    """Return the record after the node has rejected the pending act: earlier ones stay in effect."""
     state: CopyState = "refused" if record.pending is not None and record.pending.act == "send" else record.state
     return replace(record, pending=None, state=state, code=code)
 

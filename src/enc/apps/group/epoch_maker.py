@@ -18,7 +18,7 @@ from enc.core.sealed_forms.group_ratchet import propose
 from enc.core.sealed_forms.group_state import Randomness
 
 RACES = 64
-"""Races lost in a row before a client gives up: in each, another event was taken first."""
+"""Races lost in a row before a client gives up: in each, another event was accepted first."""
 
 
 MAX_EPOCH = CommitLimits().content - 1024

@@ -139,7 +139,7 @@ class GroupReader:
             self._heal()
 
     def _try_heal(self) -> None:
-        """Heal if that is possible now. If not, reading goes on; `status` shows it, and sending
+        """Heal if that is possible now. If not, reading continues; `status` shows it, and sending
         raises.
         """
         try:
@@ -207,7 +207,8 @@ class GroupReader:
             elif status == "unknown" or membership.is_settled(membership.unseen[id_]):
                 # Until it is settled, the Delete may be in an open bundle that no head covers: ask
                 # again later.
-                raise self._withheld(f"the node withholds an event: {id_.hex()} was to be deleted, but: {status}", id_)
+                why = f"the log has a Delete of it, but its status is {status}"
+                raise self._withheld(f"the node withholds event {id_.hex()}: {why}", id_)
 
     def _write(self, type_: str, content: object, tags: Sequence[tuple[str, ...]] = ()) -> Receipt:
         """Send an event, and read the log up to it."""

@@ -46,7 +46,7 @@ class InviteActions(MemberActions):
             check_state(self._fold.membership.person(who), from_)
             receipt = self._move(who, from_, "MEMBER")
             if not notify:
-                return Invited(receipt=receipt, why="not asked for")
+                return Invited(receipt=receipt, why="no notice was requested")
             try:
                 return Invited(receipt=receipt, notice=self._notify(who, receipt, greeting, place))
             except EncError as e:

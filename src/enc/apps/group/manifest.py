@@ -84,7 +84,7 @@ def check_group(manifest: Mapping[str, Any]) -> None:
     """
     for name, rules in RULES.items():
         if manifest.get(name) != rules:
-            raise NotAGroup(f"not a group: its manifest has other {name}")
+            raise NotAGroup(f"not a group: {name}: differs from that of a group's manifest")
     unknown = manifest.keys() - RULES.keys() - {"meta", "bundle", "init"}
     if unknown:
         raise NotAGroup(f"not a group: its manifest also has {', '.join(sorted(unknown))}")

@@ -39,7 +39,7 @@ class MemberActions(EpochMaker):
         return self._enclave.move(self.me, "OUTSIDER", "MEMBER")
 
     def leave(self, *, even_so: bool = False) -> Receipt:
-        """Leave the group: nothing can be read any more. An admin's client makes the next epoch
+        """Leave the group: it can no longer be read. An admin's client makes the next epoch
         without us.
 
         `even_so`: also if we are the owner or the only admin (otherwise Irreplaceable), and without

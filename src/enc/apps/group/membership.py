@@ -210,7 +210,7 @@ class Membership:
             self.members = (self.members - {person.identity for person in changed}) | joined
 
     def _concerned(self, event: Event) -> Iterator[bytes]:
-        assert self._state is not None  # noqa: S101  # an event was taken
+        assert self._state is not None  # noqa: S101  # an event was applied
         policy = self._state.policy
         if event.type == "Manifest":
             yield from policy.initial_members
@@ -218,7 +218,7 @@ class Membership:
             yield from dict.fromkeys(policy.dialect.affected_identities(event))
 
     def _look(self, identity: bytes) -> GroupMember:
-        assert self._state is not None  # noqa: S101  # an event was taken
+        assert self._state is not None  # noqa: S101  # an event was applied
         policy, mask = self._state.policy, view(self._state, self._replayed).bitmask(identity)
         return replace(self.person(identity), state=policy.state_of(mask), traits=tuple(policy.traits_of(mask)))
 

@@ -8,7 +8,7 @@ from enc.core.primitives.signing import PrivateKey
 def registered_sub_key(client: Client, identity: bytes, *, fresh: bool = False) -> bytes | None:
     """Return the sub-key that an identity has registered; None if it has none.
 
-    If the registry does not answer, its error is raised: going on would seal to another key.
+    If the registry does not answer, its error is raised: continuing would seal to another key.
     """
     if not client.has_registry:
         return None

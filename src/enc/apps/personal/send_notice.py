@@ -55,7 +55,7 @@ def notify(
     where = place or place_of(to, "personal", client)
     if where is None:
         who = to.identity.hex()
-        raise NoPersonalStore(f"it is not known where the personal store of {who} is: give it, or use a registry")
+        raise NoPersonalStore(f"the personal store of {who} is unknown: give its id, or use a registry")
     key, recipient = sender_key(client), recipient_key(client, to.identity)
     if secret is not None:
         notice = replace(notice, handoff=seal_handoff(key, recipient, secret, random(NONCE_SIZE)))

@@ -148,7 +148,7 @@ def epochs(ctx: CommandContext, name: GroupName) -> None:
 def _verdict(epoch: "EpochView") -> str:
     if not epoch.counts:
         return f"does not count: {epoch.why}"
-    return "counts" if epoch.is_open else f"counts, but does not open here: {epoch.trouble or 'from before you came'}"
+    return "counts" if epoch.is_open else f"counts, but does not open here: {epoch.trouble or 'from before you joined'}"
 
 
 @command(app, "enc group rotate plans", flags=NODE, panel=GROUP)

@@ -42,7 +42,7 @@ Data = Annotated[str | None, typer.Option(metavar="DIR", help="Directory of the 
 Host = Annotated[str | None, typer.Option(metavar="ADDRESS", help="Address to listen on. Default: 127.0.0.1.")]
 # Numbers and choices are read as text here, so that an invalid one is rejected as in the file.
 Port = Annotated[str | None, typer.Option(metavar="PORT", help="Port; 0 takes a free one. Default: 7700.")]
-Dev = Annotated[bool | None, typer.Option("--dev/--no-dev", help="Open private endpoints, lift rate limits.")]
+Dev = Annotated[bool | None, typer.Option("--dev/--no-dev", help="Allow private endpoints, lift rate limits.")]
 LogLevel = Annotated[str | None, typer.Option(metavar="LEVEL", help="debug, info, warning or error. Default: info.")]
 LogFormatFlag = Annotated[str | None, typer.Option(metavar="FORMAT", help="json or console. Default: json.")]
 RegistryId = Annotated[str | None, typer.Option("--registry", metavar="ID", help="Registry whose lookups to serve.")]

@@ -81,7 +81,7 @@ def _secret(source: Path | None) -> str:
         return sys.stdin.read(KEY_SIZE).strip()
     if re.fullmatch("[0-9A-Fa-f]{64}", str(source)):
         raise MisuseError(
-            "give a file, not the key itself: other users can see arguments, so this key is not secret any more"
+            "give a file, not the key itself: other users can see arguments, so this key is no longer secret"
         )
     from enc.runtime import private_file
 

@@ -107,7 +107,7 @@ def _view_names(views: Path | None) -> list[str]:
         from enc.dataview.lake.session import check_java, delta_jars
         from enc.dataview.views.catalog import load_views, readable
     except ModuleNotFoundError as e:
-        raise MisuseError(f"{MISSING}: {e.name} is not installed; `enc up --no-dataview` does without") from None
+        raise MisuseError(f"{MISSING}: {e.name} is not installed; `enc up --no-dataview` runs without it") from None
     try:
         check_java()
         delta_jars()

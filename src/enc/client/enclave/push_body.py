@@ -105,7 +105,7 @@ def check_batch(batch: PushedBatch, verifier_of: VerifierOf, answer: bytes) -> N
 def _batch_of(wire: WireBatch) -> PushedBatch:
     check_numbers(InvalidProof, push_seq=wire.push_seq)
     if not wire.push_seq:
-        raise InvalidProof("push_seq: batches are counted from 1")
+        raise InvalidProof("push_seq: expected 1 or more")
     events = {unhex(each.enclave, 32, "enclave", InvalidProof): _events(each) for each in wire.push.enclaves}
     notices = [_notice(each) for each in wire.notify.enclaves]
     for named in ([each.enclave for each in wire.push.enclaves], [each.enclave for each in wire.notify.enclaves]):
@@ -146,7 +146,7 @@ def _notice(wire: _WireNotice) -> Notice:
     for type_, number in wire.type_seq.items():
         check_numbers(InvalidProof, type_seq=number)
         if not number:
-            raise InvalidProof(f"type_seq: {type_} is counted from 1")
+            raise InvalidProof(f"type_seq: {type_}: expected 1 or more")
     return Notice(
         unhex(wire.enclave, 32, "enclave", InvalidProof),
         wire.seq,

@@ -26,7 +26,7 @@ def template(name: str, owner: bytes) -> dict[str, Any]:
     same template, add something unique to `meta`.
     """
     if not is_public_key(owner):
-        raise MisuseError("an owner is a public key, 32 bytes")
+        raise MisuseError("owner: expected a public key of 32 bytes")
     manifest: dict[str, Any] = json.loads(_read(name).replace('"$owner"', f'"{owner.hex()}"'))
     return manifest
 

@@ -38,7 +38,7 @@ class Identity:
         """Return the identity of an existing private key: 32 bytes, or 64 hex digits."""
         if isinstance(secret, str):
             if not _HEX.fullmatch(secret):
-                raise MisuseError("a private key is 64 hex digits, or 32 bytes")
+                raise MisuseError("a private key must be 64 hex digits, or 32 bytes")
             secret = bytes.fromhex(secret)
         return cls(PrivateKey(secret))
 

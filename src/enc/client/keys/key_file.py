@@ -72,7 +72,7 @@ _header, _body = Decoder(_Header), Decoder(_Body)
 def format_key(key: PrivateKey, passphrase: str | None) -> bytes:
     """Return the content of a new key file."""
     if passphrase == "":
-        raise MisuseError("a passphrase is not empty; without one, the key is saved in plain")
+        raise MisuseError("the passphrase is empty; give one, or none to save the key unsealed")
     content: dict[str, Any] = {"format": FORMAT, "version": VERSION, "public": key.public.hex()}
     if passphrase is None:
         content["secret"] = key.secret.hex()
@@ -134,9 +134,9 @@ def _check_cost(kdf: _Kdf) -> None:
     if kdf.name != "scrypt":
         raise InvalidCommit("kdf.name: only scrypt is supported")
     if not (MIN_R <= kdf.r <= MAX_R and 1 <= kdf.p <= MAX_P):
-        raise InvalidCommit(f"kdf: r is {MIN_R} to {MAX_R}, p is 1 to {MAX_P}")
+        raise InvalidCommit(f"kdf: r must be {MIN_R} to {MAX_R}, p must be 1 to {MAX_P}")
     if not 2 <= kdf.n <= MAX_BLOCKS // kdf.r or kdf.n & (kdf.n - 1):
-        raise InvalidCommit(f"kdf.n: a power of two, n·r at most {MAX_BLOCKS}")
+        raise InvalidCommit(f"kdf.n: must be a power of two, n·r at most {MAX_BLOCKS}")
 
 
 def _derive(kdf: _Kdf, passphrase: str) -> bytes:

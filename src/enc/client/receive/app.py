@@ -138,7 +138,7 @@ class ReceiverApp:
         return b"".join(parts)
 
     def _too_large(self) -> _Refused:
-        return _Refused(413, f"a push has at most {self._max_body} bytes", (b"connection", b"close"))
+        return _Refused(413, f"the push is over {self._max_body} bytes", (b"connection", b"close"))
 
 
 def _header(scope: Message, name: bytes) -> bytes:

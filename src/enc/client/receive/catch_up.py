@@ -29,7 +29,7 @@ ROUND_S = 3600.0
 """How long without a push until the node is asked for missed batches, in seconds."""
 
 UNKNOWN = (
-    "no enclave on that node is known to ask by, so earlier batches are requested only after its first push; "
+    "no enclave on that node is known, so earlier batches are requested only after its first push; "
     "name an enclave of that node to ask at once"
 )
 NEVER = float("inf")
@@ -265,8 +265,8 @@ class CatchUp:
         if gap == self._reported_gap:
             return False
         logger.error("%s %s batches %d to %d of this queue", self.node, why, gap.first, gap.last)
-        goes_on = None if self._context.on_gap is None else self._context.on_gap(gap)
-        if gap.refused and not goes_on:
+        continues = None if self._context.on_gap is None else self._context.on_gap(gap)
+        if gap.refused and not continues:
             logger.error("the lost events of %d enclaves may not be read: delivery stops", len(gap.refused))
             self._reported_gap = gap
             return False

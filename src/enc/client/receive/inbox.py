@@ -268,7 +268,7 @@ class PushInbox:
                 self._release(seq_pub, enclave, until)
 
     def release(self, seq_pub: bytes, enclave: bytes) -> None:
-        """Let early events of one enclave go on without the missing ones.
+        """Release one enclave's early events without the missing ones.
 
         Other enclaves still wait.
         """

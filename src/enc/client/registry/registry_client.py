@@ -54,7 +54,7 @@ class Registry(Struct, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         if len(self.enclave) != 32 or len(self.seq_pub or bytes(32)) != 32:
-            raise MisuseError("registry: an enclave's id and a sequencer's key are 32 bytes")
+            raise MisuseError("registry: an enclave's id and a sequencer's key must be 32 bytes")
 
 
 def parse_registry(text: str) -> Registry:

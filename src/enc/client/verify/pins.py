@@ -47,7 +47,7 @@ class Pin(Struct, frozen=True):
 
     def __post_init__(self) -> None:
         if len(self.sequencer) != 32:
-            raise MisuseError("a sequencer's key is 32 bytes")
+            raise MisuseError("a sequencer's key must be 32 bytes")
 
     @property
     def since(self) -> int:
@@ -242,5 +242,5 @@ def _moves(wires: list[_WireMove]) -> Iterator[Migration]:
 
 def _checked(enclave: bytes) -> bytes:
     if len(enclave) != 32:
-        raise MisuseError("an enclave's id is 32 bytes")
+        raise MisuseError("an enclave's id must be 32 bytes")
     return enclave

@@ -38,7 +38,7 @@ def base_url(url: str) -> str:
     if parsed.scheme not in ("http", "https") or not host:
         raise MisuseError(f"not a node's URL: {url!r}: expected http:// or https:// and a host")
     if parsed.userinfo or parsed.query or parsed.fragment:
-        raise MisuseError("a node's URL has no user name, no query and no fragment")
+        raise MisuseError("a node's URL must not have a user name, a query or a fragment")
     return str(parsed).rstrip("/")
 
 

@@ -62,7 +62,7 @@ def build_commit(
     """Return a signed commit. `exp` is in Unix milliseconds; it also makes two commits of equal
     content differ."""
     if len(enclave) != 32:
-        raise MisuseError("an enclave id is 32 bytes")
+        raise MisuseError("an enclave's id must be 32 bytes")
     tags = tuple(tuple(tag) for tag in tags)
     digest = _hashed(lambda: hashing.content_hash(content))
     hash_ = _hashed(lambda: hashing.commit_hash(enc_v, enclave, key.public, type_, digest, exp, tags))
@@ -197,7 +197,7 @@ def check_hash(commit: Commit, enc_v: int) -> None:
     """Check that the hash is that of the fields, and that a Manifest's `enclave` is the id of what
     it creates."""
     if enc_v == 1 and commit.alg != "schnorr":
-        raise InvalidCommit("alg: version 1 knows schnorr only")
+        raise InvalidCommit("alg: version 1 supports schnorr only")
     digest = hashing.commit_hash(
         enc_v, commit.enclave, commit.from_, commit.type, commit.content_hash, commit.exp, commit.tags
     )

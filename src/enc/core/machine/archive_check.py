@@ -42,7 +42,7 @@ def check_header(header: Header, replay: Replay) -> None:
     if header.enclave != state.enclave:
         raise InvalidArchive("header: enclave is not that of the events")
     if header.events != replay.events:
-        raise InvalidArchive(f"header: says {header.events} events, there are {replay.events}")
+        raise InvalidArchive(f"header: states {header.events} events, but the archive has {replay.events}")
     if header.enc_v != state.policy.enc_v:
         raise InvalidArchive("header: enc_v is not the Manifest's")
     if header.sequencers != tuple(replay.sequencers):

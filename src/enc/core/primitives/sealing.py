@@ -49,14 +49,14 @@ def encrypt(key: bytes, plaintext: bytes, nonce: bytes) -> bytes:
     """Return what `seal` puts after the nonce, for callers that join large parts and want to copy
     them once."""
     if len(key) != 32 or len(nonce) != NONCE_SIZE:
-        raise MisuseError("sealing takes a 32-byte key and a 24-byte nonce")
+        raise MisuseError("sealing needs a 32-byte key and a 24-byte nonce")
     return crypto_aead_xchacha20poly1305_ietf_encrypt(plaintext, None, nonce, key)
 
 
 def open_sealed(key: bytes, sealed: bytes) -> bytes:
     """Return the plaintext, or raise DecryptFailed."""
     if len(key) != 32:
-        raise MisuseError("a key is 32 bytes")
+        raise MisuseError("a key must be 32 bytes")
     if len(sealed) < NONCE_SIZE + TAG_SIZE:
         raise Truncated("the sealed content is too short")
     try:

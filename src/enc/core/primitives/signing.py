@@ -107,7 +107,7 @@ class PrivateKey:
         """`secret` is 32 bytes, a number in [1, n − 1]. It is negated if its point has odd y."""
         keypair, full = ffi.new("secp256k1_keypair *"), ffi.new("secp256k1_pubkey *")
         if len(secret) != 32 or not lib.secp256k1_keypair_create(_ctx, keypair, secret):
-            raise MisuseError("a private key is 32 bytes, a number from 1 to the curve order less 1")
+            raise MisuseError("a private key must be 32 bytes, a number from 1 to the curve order less 1")
         lib.secp256k1_keypair_pub(_ctx, full, keypair)
         compressed = serialize_point(full)
         if compressed[0] == 3:
@@ -132,7 +132,7 @@ class PrivateKey:
         """Sign by BIP-340 with 32 zero bytes of auxiliary randomness: one digest always gives one
         signature."""
         if len(digest) != 32:
-            raise MisuseError("a digest is 32 bytes")
+            raise MisuseError("a digest must be 32 bytes")
         sig = ctypes.create_string_buffer(64)
         # libsecp256k1 defines absent auxiliary data to be 32 zero bytes.
         _sign32(_ctx_address, sig, digest, self._address, None)
@@ -141,7 +141,7 @@ class PrivateKey:
     def sign_ecdsa(self, digest: bytes) -> bytes:
         """Sign by ECDSA with RFC 6979; return compact r || s with low s."""
         if len(digest) != 32:
-            raise MisuseError("a digest is 32 bytes")
+            raise MisuseError("a digest must be 32 bytes")
         sig, compact = ffi.new("secp256k1_ecdsa_signature *"), ffi.new("unsigned char[64]")
         lib.secp256k1_ecdsa_sign(_ctx, sig, digest, self._secret, _NULL, _NULL)
         lib.secp256k1_ecdsa_signature_serialize_compact(_ctx, compact, sig)
@@ -177,7 +177,7 @@ def serialize_point(key: Any) -> bytes:
 
 def _check_scalar(scalar: bytes) -> None:
     if len(scalar) != 32:
-        raise MisuseError("a scalar is 32 bytes")
+        raise MisuseError("a scalar must be 32 bytes")
 
 
 def add_generator(public: bytes, scalar: bytes) -> bytes | None:

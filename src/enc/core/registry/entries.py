@@ -50,7 +50,7 @@ def _judge_revision(commit: Commit, policy: Policy, draft: Draft) -> None:
         policy.judge(commit, draft)
         return
     if commit.type == "Update":
-        raise InvalidTarget(f"a {target.type} is not updated: a new one takes its place")
+        raise InvalidTarget(f"a {target.type} cannot be updated: register a new entry instead")
     if draft.leaf(status_key(target_id)) not in (None, DELETED):
         raise InvalidTarget("the entry was superseded: delete the active one")
     # The active entry is its holder's own event, so that Sender is the holder.
@@ -148,7 +148,7 @@ def _check_entitled(entry: EnclaveEntry, submitter: bytes, known: KnownOwnership
         except InvalidProof as e:
             refuse(f"owner_proof.{e.message}")
     if submitter != known.holder:
-        refuse("not by the entry's holder, and without an owner proof")
+        refuse("neither by the entry's holder nor with an owner proof")
     return known
 
 

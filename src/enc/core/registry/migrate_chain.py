@@ -94,7 +94,7 @@ def _check_link(link: Link, known: KnownOwnership) -> KnownOwnership:
         except InvalidProof as e:
             raise InvalidProof(f".owner_proof.{e.message}") from None
     elif link.event.from_ != known.holder:
-        raise InvalidProof("not by the holder, and without an owner proof of its author's")
+        raise InvalidProof("neither by the holder nor with an owner proof of its author")
     return replace(known, sequencer=migrate.new_sequencer, moved_at=link.event.seq)
 
 

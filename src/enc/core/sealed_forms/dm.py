@@ -46,7 +46,7 @@ class SealedMessage(Struct, frozen=True):
 def seal_epoch(key: PrivateKey, to: bytes, n: int, secret: bytes, nonce: bytes) -> SealedEpoch:
     """Seal an epoch secret to oneself, for other devices, or to the contact."""
     if len(secret) != SECRET:
-        raise MisuseError("an epoch secret is 32 bytes")
+        raise MisuseError("an epoch secret must be 32 bytes")
     return SealedEpoch(n, b64(seal(shared_key(key, to, EPOCH_DIST), secret, nonce)), key.public.hex())
 
 

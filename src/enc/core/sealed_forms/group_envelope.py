@@ -59,7 +59,7 @@ def parse_envelope(value: Any) -> Envelope:
 
 def wrap_secret(eph: PrivateKey, to: bytes, secret: bytes, nonce: bytes) -> Wrap:
     if len(nonce) != NONCE12 or len(secret) != SECRET:
-        raise MisuseError("a wrap takes a 12-byte nonce and a 32-byte secret")
+        raise MisuseError("a wrap needs a 12-byte nonce and a 32-byte secret")
     sealed = ChaCha20Poly1305(shared_key(eph, to, "enc:mls:wrap")).encrypt(nonce, secret, None)
     return Wrap(to.hex(), b64(nonce + sealed))
 
@@ -83,5 +83,5 @@ def open_short(key: bytes, text: str, field: str, size: int | None = None) -> by
 
 def seal_short(key: bytes, plaintext: bytes, nonce: bytes) -> str:
     if len(nonce) != NONCE12:
-        raise MisuseError("a ChaCha20-Poly1305 nonce is 12 bytes")
+        raise MisuseError("a ChaCha20-Poly1305 nonce must be 12 bytes")
     return b64(nonce + ChaCha20Poly1305(key).encrypt(nonce, plaintext, None))

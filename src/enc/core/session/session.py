@@ -57,7 +57,7 @@ def open_session(identity: PrivateKey, expires: int) -> Session:
     """Return a session until `expires` (Unix seconds). A node accepts at most two hours from
     now."""
     if not 0 <= expires < 1 << 32:
-        raise MisuseError("expires is Unix seconds, 32 bits")
+        raise MisuseError("expires: must be Unix seconds of at most 32 bits")
     sig = identity.sign_schnorr(_message(expires))
     key = PrivateKey(sig[32:])
     return Session(identity.public, Token(sig[:32], key.public, expires), key)

@@ -105,7 +105,7 @@ def split(events: Iterable[Sequenced], config: BundleConfig) -> Iterator[OpenBun
 def events_root(ids: Sequence[bytes]) -> bytes:
     """Return the root over the ids of one bundle."""
     if not ids:
-        raise MisuseError("a bundle holds at least one event")
+        raise MisuseError("a bundle must hold at least one event")
     return _padded_root(Edge().extend(ids)[0], ids[-1])
 
 

@@ -44,7 +44,7 @@ def cosign(key: PrivateKey, enclave: bytes, sequencer: bytes, head: TreeHead, se
     if head.bound_sig is None or head.ts < 1:
         raise MisuseError("a witness co-signs only a head that names its enclave and has at least one bundle")
     if not 0 <= seen <= MAX_INT or (len(enclave), len(sequencer)) != (32, 32):
-        raise MisuseError("an id and a key are 32 bytes, and a time is 0 to 2^53 - 1")
+        raise MisuseError("an id and a key must be 32 bytes, and a time must be 0 to 2^53 - 1")
     sig = key.sign_schnorr(_digest(enclave, sequencer, head, seen))
     return CosignedHead(enclave=enclave, sequencer=sequencer, head=head, seen=seen, witness=key.public, sig=sig)
 

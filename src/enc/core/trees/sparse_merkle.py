@@ -162,7 +162,7 @@ class _Update:
 
     def __init__(self, reader: TreeNodeReader, changes: Mapping[bytes, bytes | None]) -> None:
         if any(len(k) != KEY_SIZE or not (v is None or 0 < len(v) < 256) for k, v in changes.items()):
-            raise MisuseError("the tree takes keys of 21 bytes and values of 1 to 255")
+            raise MisuseError("a key must be 21 bytes, a value 1 to 255")
         self.read = reader.read_node
         self.keys = sorted(changes)
         self.numbers = [_number(key) for key in self.keys]

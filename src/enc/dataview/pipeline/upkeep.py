@@ -2,7 +2,7 @@
 
 1. expire    removes contents whose `auto-delete` time has passed from `content_status`, and so from
              the views that use it
-2. erase     removes contents that an Update, a Delete or their time took away from `events` and
+2. erase     removes contents that an Update, a Delete or their time erased from `events` and
              `raw_events`
 3. retain    deletes raw and quarantined rows older than their retention
 4. compact   merges the files of tables that have many small ones

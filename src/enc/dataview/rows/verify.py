@@ -146,7 +146,7 @@ def _read(text: str, enclave: str | None, enc_v: int | None) -> tuple[WireEvent,
     wire = decode_json(text, _decoder, InvalidCommit)
     event = event_from_wire(wire)
     if enclave is not None and wire.enclave != enclave:
-        raise InvalidCommit("enclave: an event of another enclave than was asked for")
+        raise InvalidCommit("enclave: belongs to another enclave than the requested one")
     if wire.timestamp > LAST_MS:
         raise InvalidCommit("timestamp: after the year 9999")
     return wire, event, enc_v if enc_v in VERSIONS else version_of(event)

@@ -7,7 +7,7 @@ one:
 
     @view(key="author", tests=["not_null(author)"])
     def loud(timeline: DataFrame) -> DataFrame:
-        "Posts that shout."
+        "Posts in capitals."
         return timeline.where("content = upper(content)")
 
 The parameters are named after the tables and views that the function reads.

@@ -138,8 +138,8 @@ IMPORT: Errors = (
 """Errors that are returned before anything is fetched."""
 
 SEALED_TYPES: Mapping[str, tuple[str, Errors]] = {
-    "Query": ("Events, by a filter. Those that the asker may not read are left out.", (errors.InvalidFilter,)),
-    "Pull": ("Batches of the asker's own pushes, with the events that the asker may have now.", ()),
+    "Query": ("Events, by a filter. Those that the caller may not read are left out.", (errors.InvalidFilter,)),
+    "Pull": ("Batches of the caller's own pushes, with the events that the caller may read now.", ()),
     "Inclusion_Proof": ("A bundle is in the log.", (errors.LeafNotFound, errors.TreeSizeNotFound)),
     "Bundle_Proof": (
         "An event is in its bundle; or, by leaf_index, which events a bundle holds.",
@@ -159,7 +159,7 @@ SEALED_TYPES: Mapping[str, tuple[str, Errors]] = {
         (),
     ),
     "Deliveries": (
-        "State of the pushes to an enclave's endpoints: to all for its owner, else to one's own.",
+        "Delivery status of an enclave's endpoints: its owner gets all of them, other callers their own.",
         (),
     ),
 }
@@ -179,7 +179,7 @@ WEBSOCKET = f"""One connection carries commits and subscriptions of any number o
 The peer sends a Commit, a sealed Query or a Close. A Commit is answered by a Receipt or an Error, in any order. A Query
 subscribes: an Event for each stored event, EOSE, then an Event for each new one that matches and may be read. It may
 offer a `sub_id` beside its other plain fields, which is used if it is free; otherwise the node picks one. When the last
-subscription has ended the node closes the connection ({NORMAL}). One WebSocket too many is closed ({OVERLOADED}).
+subscription has ended the node closes the connection ({NORMAL}). A WebSocket above the limit is closed ({OVERLOADED}).
 """
 
 

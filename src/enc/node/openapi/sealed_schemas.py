@@ -193,7 +193,7 @@ PLAINTEXTS: Schema = {
         {"events": array(ref("Event"), filters.MAX_LIMIT), "seq": INTEGER, **STH},
     ),
     "Pull.body": _body(
-        "Which batches of the asker's queue for a URL; with `enclave`, only what is of that one.",
+        "Which batches of the caller's queue for a URL; with `enclave`, only the events of that enclave.",
         PullBody,
         {
             "push_seq": {

@@ -183,7 +183,7 @@ class Admission:
                 self._reject([(sender, error, None) for _, sender in group])
 
     def _take(self) -> tuple[list[Arrival], bool]:
-        """Return all waiting commits, and whether to go on. A larger group makes a larger
+        """Return all waiting commits, and whether to continue. A larger group makes a larger
         transaction.
         """
         group: list[Arrival] = []

@@ -160,7 +160,7 @@ class Sequencer:
 
     def _take(self) -> tuple[list[AdmittedCommit], list[Callable[[], None]], bool]:
         """Return the waiting commits up to the batch limit, the calls to run after them, and
-        whether to go on.
+        whether to continue.
         """
         admitted: list[AdmittedCommit] = []
         calls: list[Callable[[], None]] = []

@@ -65,7 +65,7 @@ def _entry(entry: Any, path: str) -> _Entry:
     event, role = _name(entry, "event", path), _name(entry, "role", path)
     ops = _ops(entry.get("ops"), f"{path}.ops")
     if event in WITH_TARGETS and "C" in ops and "target_roles" not in entry:
-        refuse(f"{path}.target_roles", f"missing: C on {event} is for the roles named here")
+        refuse(f"{path}.target_roles", f"missing; an entry with C on {event} must list the roles concerned")
     return _Entry(event, role, ops, _target_roles(entry.get("target_roles", []), f"{path}.target_roles"))
 
 

@@ -90,7 +90,7 @@ class ManifestV2:
         found: dict[str, None] = {}
         for path, name in self._list("states"):
             if not isinstance(name, str) or not _STATE.fullmatch(name):
-                refuse(path, "a State is named [A-Z][A-Z0-9_]*")
+                refuse(path, "a State's name must match [A-Z][A-Z0-9_]*")
             if name == OUTSIDER:
                 refuse(path, "OUTSIDER is predefined: do not declare it")
             if name in found:
@@ -105,10 +105,10 @@ class ManifestV2:
         for path, text in self._list("traits"):
             match = _TRAIT.fullmatch(text) if isinstance(text, str) else None
             if match is None:
-                refuse(path, "a trait is declared as [a-z][a-z0-9_]*(rank), the rank a non-negative integer")
+                refuse(path, "a trait must be declared as [a-z][a-z0-9_]*(rank), with a non-negative integer as rank")
             name, rank = match.groups()
             if int(rank) > MAX_INT:
-                refuse(path, "a rank is at most 2^53 - 1")
+                refuse(path, "a rank must be at most 2^53 - 1")
             if name in found:
                 refuse(path, f"{name} is declared twice")
             found[name] = Trait(bit=8 + len(found), rank=int(rank))
@@ -305,4 +305,4 @@ class ManifestV2:
             reached |= new
         for i, state in enumerate(self.states):
             if state not in reached:
-                refuse(f"{self.prefix}states[{i}]", f"{state} is reached by neither init nor a chain of moves")
+                refuse(f"{self.prefix}states[{i}]", f"neither init nor a chain of moves leads to {state}")

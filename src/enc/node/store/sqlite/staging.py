@@ -187,7 +187,7 @@ class SqliteStaging:
         return str(content)
 
     def _replace(self, db: sqlite3.Connection, e: int, clock: int) -> None:
-        """Detach the log that was stored before. Running reads may go on for a while."""
+        """Detach the log that was stored before. Running reads may continue for a while."""
         query = "UPDATE enclaves SET enclave = ?, purged = ?, terminated_at = ?, became = ? WHERE e = ?"
         db.execute(query, (os.urandom(32), STAGED, clock, self._e, e))
         db.execute("UPDATE outbox SET e = ? WHERE e = ?", (self._e, e))

@@ -81,8 +81,8 @@ function eventForm(checker, kept, id) {
 
 function keyField(checker, kept) {
   const hint =
-    "A proof is the word of the key that signed it. Enter the key that you know the node by, from somewhere else than " +
-    "the file: any other key's word is then red.";
+    "A proof is a statement of the key that signed it. Enter the node's key, from another source than " +
+    "the file: a statement of any other key is then shown in red.";
   const key = h("input", { ...oneLine("proof-key"), value: kept.expected });
   key.addEventListener("change", () => {
     kept.expected = key.value.trim();

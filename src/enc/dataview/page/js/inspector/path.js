@@ -24,7 +24,7 @@ export function drawPath(path) {
   const count = path.levels.length;
   const name =
     count === 0
-      ? "The path: no levels, the one is the other"
+      ? "The path has no levels: both are the same"
       : `The path, ${count} ${count === 1 ? "level" : "levels"}`;
   const isOpen = path.kind !== "state" && rows.length <= OPEN;
   return h("details", { class: "path-place", open: isOpen }, h("summary", {}, name), drawn);

@@ -1,4 +1,4 @@
-/** Bundles: that an event is one of those under an `events_root` (docs/protocol.md, section 8). */
+/** Membership in a bundle: checks that an event is under an `events_root` (docs/protocol.md, section 8). */
 
 import { equal, unhex } from "./bytes.js";
 import { exact, integer, list, struct, text } from "./form.js";
@@ -21,7 +21,7 @@ export function readHashes(items, field, most = MAX_PATH) {
   return items.map((item, i) => unhex(item, 32, `${field}[${i}]`));
 }
 
-/** Level by level from an id to the root; `why` where it is not this one. */
+/** Returns the levels from an id to the root; `why` if the path leads to another root. */
 export function walkMembership({ index, siblings, size }, id, eventsRoot) {
   if (index >= size) return failed("bundle: the event index is not below the bundle's size");
   if (siblings.length !== bitLength(size - 1)) return failed("bundle: the wrong number of siblings for this size");

@@ -1,4 +1,4 @@
-/** Bytes and their one spelling in hex. */
+/** Bytes, and the one accepted spelling in hex. */
 
 import { Refused } from "./refusal.js";
 
@@ -11,7 +11,7 @@ export const hex = (bytes) => Array.from(bytes, (byte) => byte.toString(16).padS
 
 export const isHex = (text, size) => typeof text === "string" && text.length === 2 * size && HEX.test(text);
 
-/** The `size` bytes that `text` spells in lower-case hex; anything else is refused, naming `field`. */
+/** Returns the `size` bytes that `text` spells in lower-case hex; throws Refused, naming `field`, for anything else. */
 export function unhex(text, size, field) {
   if (!isHex(text, size)) throw new Refused(`${field}: expected ${2 * size} lower-case hex characters`);
   return Uint8Array.from({ length: size }, (_, i) => Number.parseInt(text.slice(2 * i, 2 * i + 2), 16));
@@ -21,7 +21,7 @@ export const equal = (a, b) => a.length === b.length && a.every((byte, i) => byt
 
 export const concat = (...parts) => joined(parts);
 
-/** `concat` of a list: as arguments, a hundred thousand parts are more than a browser takes. */
+/** `concat` of a list: browsers do not accept a hundred thousand parts as arguments. */
 export function joined(parts) {
   const all = new Uint8Array(parts.reduce((size, part) => size + part.length, 0));
   let at = 0;
@@ -32,7 +32,7 @@ export function joined(parts) {
   return all;
 }
 
-/** A number of 0 to 2^53 - 1 as eight bytes, the highest first. */
+/** Returns a number of 0 to 2^53 - 1 as eight bytes, the highest first. */
 export function eight(number) {
   const bytes = new Uint8Array(8);
   new DataView(bytes.buffer).setBigUint64(0, BigInt(number));

@@ -1,4 +1,4 @@
-/** Deterministic CBOR (RFC 8949, section 4.2) of what is hashed: integers, bytes, texts and lists of them. */
+/** Deterministic CBOR (RFC 8949, section 4.2) of hashed data: integers, bytes, texts and lists of them. */
 
 import { concat, joined, utf8 } from "./bytes.js";
 
@@ -12,7 +12,7 @@ export function cbor(value) {
   return joined([head(4, value.length), ...value.map(cbor)]);
 }
 
-/** The shortest beginning that says the kind and a number. */
+/** Returns the shortest prefix that encodes the kind and a number. */
 function head(kind, number) {
   const width = number < 24 ? 0 : number < 0x100 ? 1 : number < 0x10000 ? 2 : number < 0x100000000 ? 4 : 8;
   const bytes = new Uint8Array(1 + width);

@@ -9,10 +9,10 @@ import { isSigned } from "./schnorr.js";
 
 const DECIMAL = /^(?:0|[1-9][0-9]{0,15})$/;
 
-/** The JSON in a content on which no two readers can differ. */
+/** Parses the JSON of a content that all parsers read alike. */
 export const strictContent = (content) => named("content", () => parseJson(content ?? "", { strict: true }));
 
-/** Ranges and the form of tags: what must hold before anything is hashed. */
+/** Checks ranges and the form of tags, before anything is hashed. */
 export function checkShape({ type, exp, tags }) {
   if (type === "") throw new Refused("type: must be at least 1 byte");
   if (typeof exp !== "number" || exp < 0) throw new Refused("exp: must be Unix milliseconds, 0 to 2^53 - 1");
@@ -31,7 +31,7 @@ function checkAutoDelete(tags, exp) {
   if (when <= exp) throw new Refused("tags: auto-delete must be after exp");
 }
 
-/** By which version a commit was hashed: a Manifest says its own, no other hash is one of both versions. */
+/** Returns the version by which a commit was hashed: a Manifest states its own; other hashes match only one version. */
 export function versionOf(commit) {
   if (commit.type === "Manifest") return manifestVersion(commit);
   return wrongHash(commit, 2) !== null && wrongHash(commit, 1) === null ? 1 : 2;
@@ -44,9 +44,9 @@ function manifestVersion(commit) {
   return version;
 }
 
-/** Why the hash is not that of the fields, or a Manifest's enclave not the one that it founds; null where it is. */
+/** Returns why the hash does not match the fields, or `enclave` is not the id that a Manifest creates; else null. */
 export function wrongHash(commit, version) {
-  if (version === 1 && commit.alg !== "schnorr") return "alg: version 1 knows schnorr only";
+  if (version === 1 && commit.alg !== "schnorr") return "alg: version 1 supports schnorr only";
   try {
     if (!equal(commitHash(version, commit), commit.hash)) return "hash: not the hash of this commit's fields";
     const founds = commit.type !== "Manifest" || equal(enclaveId(version, commit), commit.enclave);
@@ -57,7 +57,7 @@ export function wrongHash(commit, version) {
   }
 }
 
-/** Why the signature is not the author's over the hash. */
+/** Returns why the signature is not the author's over the hash; null if it is. */
 export function wrongAuthor({ alg, from, hash, sig }) {
   if (isSigned(alg, from, hash, sig)) return null;
   return `the ${alg === "schnorr" ? "Schnorr" : "ECDSA"} signature does not check`;

@@ -23,7 +23,7 @@ export const readConsistency = ({ ts1, ts2, p }) => ({
 const isOdd = (number) => number % 2 === 1;
 const half = (number) => Math.floor(number / 2);
 
-/** Section 2.1.3.2, level by level. A sibling's side is where it stands. */
+/** Section 2.1.3.2, level by level. `side`: whether the sibling is to the left or to the right. */
 export function walkInclusion({ size, index, path }, leaf, root) {
   if (index >= size) return failed("inclusion: the leaf index is not below the tree size");
   let [fn, sn, found] = [index, size - 1, leaf];
@@ -41,7 +41,7 @@ export function walkInclusion({ size, index, path }, leaf, root) {
   return { why, levels, found };
 }
 
-/** Section 2.1.4.2. A level has two results: what the path makes of the smaller log, and of the larger one. */
+/** Section 2.1.4.2. A level has two results: one for the smaller log, one for the larger log. */
 export function walkConsistency({ first, second, path }, firstRoot, secondRoot) {
   if (first < 1 || first > second) return failed("consistency: the sizes are out of order or zero");
   if (first === second) {

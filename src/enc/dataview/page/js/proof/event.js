@@ -1,4 +1,4 @@
-/** Events: commits that a sequencer has put into their place (docs/protocol.md, section 6). */
+/** Events: commits that a sequencer has ordered and signed (docs/protocol.md, section 6). */
 
 import { equal, unhex } from "./bytes.js";
 import { checkShape, versionOf, wrongAuthor, wrongHash } from "./commit.js";
@@ -25,7 +25,7 @@ export const eventForm = struct({
   content_hash: optional(orNull(text), null),
 });
 
-/** An event from its wire form, erased or whole; nothing is verified yet. */
+/** Parses an event from its wire form, erased or complete; verifies nothing. */
 export function readEvent(wire) {
   const event = {
     contentHash: readContentHash(wire),
@@ -57,7 +57,7 @@ function readContentHash({ content, content_hash: told }) {
   return found;
 }
 
-/** Why this is not the sequencer's signature over time, place and author's signature. Serves receipts as well. */
+/** Returns why this is not the sequencer's signature over time, place and author's signature. Also for receipts. */
 export const wrongOrder = (event) =>
   isSchnorr(event.sequencer, eventHash(event), event.seqSig)
     ? null
@@ -68,10 +68,10 @@ export const wrongId = (event) => (equal(sha256(event.seqSig), event.id) ? null 
 export const wrongPlace = (event) =>
   event.type === "Manifest" && event.seq !== 0 ? "seq: a Manifest is event 0" : null;
 
-/** By either version's rules. */
+/** Follows the rules of either version. */
 export const eitherVersion = (event) => (wrongHash(event, 2) !== null && wrongHash(event, 1) === null ? 1 : 2);
 
-/** The first thing that is wrong with an event by itself, and whether it is a signature; null if nothing is. */
+/** Returns the first fault of an event by itself, and whether it is a signature; null if there is none. */
 export function firstWrong(event, version) {
   const checks = [
     [wrongPlace(event), false],
@@ -84,7 +84,7 @@ export function firstWrong(event, version) {
   return why === null ? null : { why, signature };
 }
 
-/** Refuses an event that does not prove itself. */
+/** Throws Refused if an event does not verify by itself. */
 export function checkEvent(event) {
   const wrong = firstWrong(event, versionOf(event));
   if (wrong) throw new Refused(wrong.why);

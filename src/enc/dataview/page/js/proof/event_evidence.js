@@ -1,4 +1,4 @@
-/** Evidence of events: two in one place, one after the enclave had moved on, falling times, one that does not check. */
+/** Evidence of events: two in one place, one after the enclave had moved, falling times, one that does not verify. */
 
 import { equal, hex } from "./bytes.js";
 import { eitherVersion, eventForm, firstWrong, readEvent } from "./event.js";
@@ -20,7 +20,7 @@ const FAULTS = [
 const pairForm = struct({ events: list(eventForm, 2) });
 const FOREIGN = "evidence: event: belongs to another enclave or sequencer";
 
-/** An event's own steps, and that it is of this enclave and, if one is named, by this sequencer. */
+/** Returns an event's own steps, and one that checks its enclave and, if one is named, its sequencer. */
 function eventGroup(id, title, event, { enclave, sequencer = null }, judge) {
   const isHere = equal(event.enclave, enclave) && (sequencer === null || equal(event.sequencer, sequencer));
   const inputs = [
@@ -53,7 +53,7 @@ export function inspectEquivocation({ parts, enclave, sequencer }) {
     ["place of the second", then.seq],
     ["id of the second", then.id],
   ];
-  const says = "Two different events stand in one place of the log.";
+  const says = "Two different events have the same place in the log.";
   return {
     groups: [
       eventGroup("first", "The first event", first, { enclave, sequencer }, eitherVersion),
@@ -85,7 +85,7 @@ export function inspectOrder({ parts, enclave, sequencer }) {
     ["time of the second", then.timestamp],
     ["sequencer of the second", then.sequencer],
   ];
-  const says = "The event that stands later has an earlier time.";
+  const says = "The event with the higher number has an earlier time.";
   const why = falls ? null : "evidence: the times do not fall, or the later event is another sequencer's";
   const isOwn = equal(first.sequencer, sequencer);
   return {
@@ -105,7 +105,7 @@ export function inspectOrder({ parts, enclave, sequencer }) {
   };
 }
 
-// What a former sequencer signed, beside the Migrate by which the enclave had left it
+// Something that a former sequencer signed, with the Migrate by which the enclave had left it
 
 const splitForm = struct({
   migrate: eventForm,
@@ -147,7 +147,7 @@ function splitEvent({ enclave, sequencer }, migrate, event, isOwn) {
     ["place of the Migrate", migrate.seq],
     ["place of the event", event.seq],
   ];
-  const says = "The event stands after the Migrate, where this key is not the sequencer.";
+  const says = "The event is after the Migrate, where this key is not the sequencer.";
   const why = before ? "evidence: the event is before the Migrate" : null;
   const groups = [
     eventGroup("after", "The event after it", event, { enclave, sequencer }, eitherVersion),
@@ -180,7 +180,7 @@ function splitHead({ enclave, sequencer }, migrate, { head: wire, size }) {
   return { groups, convicts: false, what: `signed a head of ${head.size} bundles`, open: [place, LATER] };
 }
 
-// One event that does not check by itself
+// One event that does not verify by itself
 
 const singleForm = struct({ fault: oneOf(...FAULTS), enc_v: integer, line: text });
 const WHO =

@@ -1,4 +1,4 @@
-/** What an event proves by itself, step by step. */
+/** Checks what an event proves by itself, step by step. */
 
 import { versionOf, wrongAuthor, wrongHash } from "./commit.js";
 import { wrongId, wrongOrder, wrongPlace } from "./event.js";
@@ -13,7 +13,7 @@ const MEANS = {
   id: "The event has been given an id that is not its own.",
 };
 
-/** `judge` says by which version the event was hashed; by default the event itself does. */
+/** `judge` returns the version by which the event was hashed; by default it is derived from the event. */
 export function eventSteps(event, judge = versionOf) {
   return [hashStep(event, judge), authorStep(event), orderStep(event), idStep(event)];
 }
@@ -67,7 +67,7 @@ function authorStep(event) {
   return step("author", "Author's signature", says, wrongAuthor(event), { inputs, means: MEANS.author });
 }
 
-/** Of events and of receipts. */
+/** For events and receipts. */
 export function orderStep(event) {
   const inputs = [
     ["sequencer's key", event.sequencer],

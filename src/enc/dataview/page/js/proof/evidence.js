@@ -20,7 +20,7 @@ const KINDS = {
   log: inspectLog,
 };
 
-/** Kinds whose own steps are about the two heads. */
+/** Kinds whose steps compare two heads. */
 const HEADS = ["fork", "rollback", "inconsistent"];
 
 const fileForm = struct({
@@ -36,7 +36,7 @@ const fileForm = struct({
 /** Kinds that may name no sequencer: a line that cannot be read, a log without a Manifest. */
 const OF_NOBODY = ["event", "log"];
 
-/** What a piece of evidence shows, given what was read as JSON. */
+/** Returns what a piece of evidence shows, given its parsed JSON. */
 export function inspectEvidence(value) {
   const wire = fileForm(value);
   const accusesNobody = wire.sequencer === "" && OF_NOBODY.includes(wire.kind);
@@ -66,7 +66,7 @@ export function inspectEvidence(value) {
 
 const wordsForm = struct({ answer: text });
 
-/** An unsigned answer, as the client that stored it reports it. */
+/** An unsigned answer, as reported by the client that stored it. */
 function inspectWords({ parts }) {
   wordsForm(parts, "");
   return { groups: [], notProved: ["anything: a client states that it received this answer, and nothing in it is signed"] };

@@ -1,4 +1,4 @@
-/** Facts: what a signed head proves, with everything that proves it; read, and checked step by step. */
+/** Facts: what a signed head proves, with the complete proof. Parses them and checks them step by step. */
 
 import { membershipForm, readMembership, walkMembership } from "./bundle.js";
 import { equal, unhex } from "./bytes.js";
@@ -61,7 +61,7 @@ export const readEventFact = (wire) => ({
   status: wire.status === null ? null : readState(wire.status),
 });
 
-/** What a state fact says of an event that is known to exist. */
+/** Returns the status of an existing event according to a state fact. */
 export function statusOf({ proof: { value } }) {
   if (value === null) return "active";
   return isDeleted(value) ? "deleted" : "updated";
@@ -80,7 +80,7 @@ const MEANS = {
 export function membershipStep({ event, membership, anchor }) {
   const walk = walkMembership(membership, event.id, anchor.eventsRoot);
   const place = `The event is number ${membership.index} of its bundle`;
-  const says = `${place}: its id, hashed with what stands beside it, leads to the bundle's root.`;
+  const says = `${place}: its id, hashed with its siblings, leads to the bundle's root.`;
   const inputs = [
     ["event id", event.id],
     ["number in the bundle", membership.index],
@@ -91,7 +91,7 @@ export function membershipStep({ event, membership, anchor }) {
   return step("bundle", "Place in its bundle", says, walk.why, { inputs, path, means: MEANS.bundle });
 }
 
-/** The leaf and its way up the log. */
+/** Checks the leaf and its path through the log. */
 export function logSteps({ eventsRoot, stateHash, inclusion, head }) {
   const leaf = logLeaf(eventsRoot, stateHash);
   const walk = walkInclusion(inclusion, leaf, head.root);
@@ -103,7 +103,7 @@ export function logSteps({ eventsRoot, stateHash, inclusion, head }) {
   ];
   const says = `What bundle ${inclusion.index} holds and the state after it hash to one leaf of the log.`;
   const about =
-    `Leaf ${inclusion.index}, hashed with what stands beside it level by level, leads to the root of the log ` +
+    `Leaf ${inclusion.index}, hashed with its siblings level by level, leads to the root of the log ` +
     `of ${head.size} bundles.`;
   const sizes = [
     ["leaf", leaf],
@@ -150,7 +150,7 @@ export function headSteps(head, sequencer, enclave) {
   ];
 }
 
-/** From what stands at a place of the state to the state's root. */
+/** Checks the path from a key's value to the state's root. */
 export function stateSteps({ namespace, raw, proof, anchor }) {
   const key = treeKey(namespace, raw);
   const walk = walkState(proof, key, anchor.stateHash);
@@ -172,7 +172,7 @@ export function stateSteps({ namespace, raw, proof, anchor }) {
   ];
 }
 
-/** That the status is this event's, and of no earlier time. */
+/** Checks that the status belongs to this event and is not older than the event. */
 export function statusStep({ event, anchor, status }) {
   const same = status.namespace === "event_status" && equal(status.raw, event.id);
   const early = status.anchor.inclusion.index < anchor.inclusion.index;
@@ -184,9 +184,9 @@ export function statusStep({ event, anchor, status }) {
     ["after bundle", status.anchor.inclusion.index],
     ["event is in bundle", anchor.inclusion.index],
   ];
-  const says = "The state was asked for this very event, after the bundle that it is in.";
+  const says = "The proof is about this event, after the bundle that it is in.";
   return step("status", "Status of this event", says, why, {
     inputs,
-    means: "What became of the event is not shown by this.",
+    means: "This does not show the status of the event.",
   });
 }

@@ -1,4 +1,4 @@
-/** Forms: what types fields have. A form takes a value and its path, and gives the value or refuses it. */
+/** Forms: the types of fields. A form gets a value and its path, and returns the value or throws Refused. */
 
 import { Fraction } from "./json.js";
 import { Refused } from "./refusal.js";
@@ -25,7 +25,7 @@ export const text = (value, path) => (typeof value === "string" ? value : wrong(
 export const integer = (value, path) =>
   typeof value === "number" || typeof value === "bigint" ? value : wrong(path, "an integer", value);
 
-/** An integer that every JSON reader holds exactly, not negative. */
+/** A non-negative integer that every JSON parser represents exactly. */
 export function exact(number, name) {
   if (typeof number !== "number" || number < 0) throw new Refused(`${name}: must be 0 to 2^53 - 1`);
   return number;
@@ -46,10 +46,10 @@ export const list = (form, size) => (value, path) => {
   return value.map((item, i) => form(item, `${path}[${i}]`));
 };
 
-/** A field that may be missing, and what it is then. */
+/** A field that may be missing, with its default. */
 export const optional = (form, absent) => Object.assign((value, path) => form(value, path), { absent });
 
-/** An object with these fields; others are of no account. */
+/** An object with these fields; others are ignored. */
 export const struct =
   (fields) =>
   (value, path = "") => {

@@ -20,7 +20,7 @@ export const commitHash = (version, { enclave, from, type, contentHash, exp, tag
 export const enclaveId = (version, { from, contentHash, tags }) =>
   H(0x12, from, "Manifest", contentHash, hashedTags(version, tags));
 
-/** What the sequencer signs. */
+/** Returns the hash that the sequencer signs. */
 export const eventHash = ({ timestamp, seq, sequencer, sig }) => H(0x11, timestamp, seq, sequencer, sig);
 
 export const logLeaf = (eventsRoot, stateHash) => H(0x00, eventsRoot, stateHash);

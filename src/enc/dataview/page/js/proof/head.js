@@ -24,13 +24,13 @@ export const readHead = ({ t, ts, r, sig, bound_sig: bound }) => ({
 const message = (domain, enclave, { time, size, root }) =>
   sha256(concat(utf8(domain), enclave, eight(time), eight(size), root));
 
-/** Why the head is not this sequencer's. It does not say of which enclave. */
+/** Returns why the head is not this sequencer's; null if it is. The signature names no enclave. */
 export const wrongHead = (head, sequencer) =>
   isSchnorr(sequencer, message("enc:sth:", new Uint8Array(), head), head.sig)
     ? null
     : "sth: not signed by this sequencer";
 
-/** Why the head is not this sequencer's for this enclave. */
+/** Returns why the head is not this sequencer's for this enclave; null if it is. */
 export function wrongBound(head, sequencer, enclave) {
   if (head.boundSig === null) return "sth: bound_sig is missing";
   return isSchnorr(sequencer, message("enc:head:", enclave, head), head.boundSig)
@@ -63,7 +63,7 @@ export const readCosigned = (wire) => ({
   sig: unhex(wire.cosig, 64, "cosig"),
 });
 
-/** Why a witness did not co-sign its head for this enclave. */
+/** Returns why a witness did not co-sign its head for this enclave; null if it did. */
 export function wrongCosigned({ enclave: named, sequencer, head, seen, witness, sig }, enclave) {
   if (!equal(named, enclave)) return "cosigned: by another witness, or of another enclave";
   if (head.size < 1) return "cosigned: a head of no bundles";

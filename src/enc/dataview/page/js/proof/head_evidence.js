@@ -121,7 +121,7 @@ export function inspectInconsistent(evidence) {
   };
 }
 
-/** Why the proof does not connect the heads, null if it does; and its path. */
+/** Returns why the proof does not connect the heads, null if it does; and its path. */
 function connection(wire, first, then) {
   if (wire === null) return { why: "no proof came", path: null };
   try {
@@ -142,7 +142,7 @@ function connectionPath(walk, first, then) {
   return pathOf("consistency", walk, ["start", walk.start], ["root of the larger log", then.root], also);
 }
 
-/** A witness's statement that it saw one of the heads, and when; with the heads themselves. */
+/** Checks the heads, and a witness's statement of when it saw one of them. */
 export function attested(evidence) {
   const { first, then, wire, groups } = readHeads(evidence);
   const cosigned = readCosigned(wire.cosigned);

@@ -14,11 +14,11 @@ const FORMATS = { "enc-proof": inspectProof, "enc-evidence": inspectEvidence };
 
 /** `expected`: the trusted sequencer's key, "" for any. The verdict is one of
  *
- * holds       a proof whose every step holds
+ * holds       a proof; every step holds
  * convicts    evidence that convicts the sequencer
- * finding     what an audit found is there, and convicts nobody
- * open        evidence whose signatures hold, and which convicts nobody
- * signatures  an event or a receipt by itself: signatures, and no place in a log
+ * finding     evidence that shows an audit's finding and convicts nobody
+ * open        evidence with valid signatures that convicts nobody
+ * signatures  an event or a receipt by itself: valid signatures, but no place in a log
  * fails       a step does not hold
  * unreadable  the file cannot be read
  * unsupported a file that this page cannot judge
@@ -41,7 +41,7 @@ export function inspectBytes(bytes, options = {}) {
   });
 }
 
-/** For what was read as JSON already: see `parseJson`. */
+/** For JSON that is parsed already: see `parseJson`. */
 export const inspectValue = (value, options = {}) => guarded(() => judged(value, options));
 
 function decoded(bytes) {

@@ -1,7 +1,7 @@
-/** JSON, read to the letter: JSON.parse rounds large numbers, takes 1.0 for 1, and hides repeated keys.
+/** An exact JSON parser: JSON.parse rounds large numbers, reads 1.0 as 1, and hides repeated keys.
  *
- * A text is a string, an object has no prototype, an integer is a number, or a BigInt where no number holds it, and a
- * number with a point or an exponent is a Fraction.
+ * A text becomes a string, an object has no prototype, an integer becomes a number, or a BigInt if it is too large for
+ * one, and a number with a point or an exponent becomes a Fraction.
  */
 
 import { Refused } from "./refusal.js";
@@ -15,7 +15,7 @@ export class Fraction {
   }
 }
 
-/** Two readers could differ on this text: it is read by rules that are this page's own. */
+/** Thrown for a text that two parsers could read differently. */
 export class Doubtful extends Refused {}
 
 const SPACE = /[ \t\n\r]*/y;
@@ -28,7 +28,7 @@ const WORDS = [
   ["null", null],
 ];
 
-/** `strict`: only integers that every reader holds exactly, as contents have them. `vast`: numbers of any size. */
+/** `strict`: accept only integers that every parser represents exactly, as in contents. `vast`: accept any size. */
 export function parseJson(text, { strict = false, vast = false } = {}) {
   if (!text.isWellFormed()) throw new Refused("not JSON: it holds half a surrogate pair");
   const reader = new Reader(text, strict, vast);
@@ -61,7 +61,7 @@ class Reader {
     this.match(SPACE);
   }
 
-  /** Whether the next character is this one; it is passed if it is. */
+  /** Returns whether the next character is this one; if so, skips it. */
   take(character) {
     const is = this.text[this.at] === character;
     if (is) this.at += 1;

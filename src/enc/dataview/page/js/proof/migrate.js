@@ -1,4 +1,4 @@
-/** Migrates: by which an enclave's sequencers came one after the other (docs/protocol.md, section 16). */
+/** Migrates: the events that appoint an enclave's next sequencer (docs/protocol.md, section 16). */
 
 import { equal, hex, unhex } from "./bytes.js";
 import { strictContent } from "./commit.js";
@@ -8,10 +8,10 @@ import { Refused, named } from "./refusal.js";
 import { isPublicKey } from "./schnorr.js";
 
 export const MAX_MOVES = 64;
-/** Characters of a Migrate's content. */
+/** Most characters of a Migrate's content. */
 const MAX_CONTENT = 16 * 1024;
 
-/** Who goes on, and the last seq before it, by a Migrate's content. */
+/** Returns the next sequencer, and the last seq before the Migrate, from its content. */
 export function parseMigrate(event) {
   if (event.content === null) throw new Refused(`content: a ${event.type} is never erased`);
   const content = strictContent(event.content);
@@ -26,7 +26,7 @@ export function parseMigrate(event) {
   return { newSequencer, prevSeq };
 }
 
-/** A Migrate that hands over from `before` (null: not known), checked in full. */
+/** Checks a Migrate in full that hands over from `before` (null: unknown). */
 function moveOf(event, before, enclave) {
   return named(`Migrate ${event.seq}`, () => {
     checkEvent(event);
@@ -44,8 +44,8 @@ function moveOf(event, before, enclave) {
   });
 }
 
-/** The history that Migrates give, as far as they fit each other: the moves, the first sequencer if it is known, and
- * why the rest is refused. */
+/** Returns the history that the Migrates prove: the moves, the first sequencer if it is known, and why the rest is
+ * rejected. */
 export function historyOf(events, enclave) {
   const moves = [];
   let [before, last] = [null, -1];
@@ -67,7 +67,7 @@ export function historyOf(events, enclave) {
   return done(null);
 }
 
-/** Whose signature an event in this place has; null where that is not known. */
+/** Returns the key that signs an event in this place; null if it is unknown. */
 export function sequencerAt({ moves, first }, seq) {
   const before = moves.filter((move) => move.fromSeq <= seq);
   return before.length ? before[before.length - 1].newSequencer : first;

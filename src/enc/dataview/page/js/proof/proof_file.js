@@ -49,7 +49,7 @@ function readFile(value) {
   };
 }
 
-/** What a proof file shows, given what was read as JSON. */
+/** Returns what a proof file shows, given its parsed JSON. */
 export function inspectProof(value) {
   const proof = readFile(value);
   const history = historyOf(proof.migrates, proof.enclave);
@@ -128,7 +128,7 @@ function moveGroups({ migrates, enclave, sequencer, event }, history) {
     return step(`move-${i}`, `Migrate ${move.event.seq}`, says, null, { inputs });
   });
   if (history.why !== null) {
-    const says = "Each Migrate checks by itself and follows from the one before.";
+    const says = "Each Migrate verifies by itself and follows from the one before.";
     steps.push(
       step("migrates", "Migrates", says, `migrates: ${history.why}`, {
         inputs: [["enclave", enclave]],
@@ -172,7 +172,7 @@ function placeStep(history, event) {
   });
 }
 
-// In words
+// Sentences
 
 function says({ event, state, sequencer }, { moves }) {
   const { anchor } = event ?? state;

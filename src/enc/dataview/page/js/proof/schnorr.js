@@ -12,7 +12,7 @@ export const isSchnorr = (key, digest, sig) => remembered(schnorr.verify, sig, d
 /** ECDSA against 0x02 || key: compact r || s, low s only. */
 export const isEcdsa = (key, digest, sig) => remembered(ecdsa, sig, digest, key);
 
-/** The one check that `alg` names; there is no fallback to the other. */
+/** Checks the signature by the algorithm that `alg` names, without falling back to the other. */
 export const isSigned = (alg, key, digest, sig) => (alg === "schnorr" ? isSchnorr : isEcdsa)(key, digest, sig);
 
 /** Whether these 32 bytes are the x-coordinate of a point on the curve. */
@@ -37,7 +37,7 @@ function ecdsa(sig, digest, key) {
   }
 }
 
-/** Each signature is checked once: one head stands over many parts of a file. */
+/** Checks each signature once: many parts of a file share one head. */
 function remembered(check, sig, digest, key) {
   const name = `${check === ecdsa} ${hex(sig)} ${hex(digest)} ${hex(key)}`;
   if (!known.has(name)) {

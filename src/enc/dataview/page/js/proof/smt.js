@@ -19,19 +19,19 @@ export const readStateProof = ({ k, v, b, s }) => ({
   siblings: readHashes(s, "s", DEPTH),
 });
 
-/** Where the 32 bytes of a raw key stand in the tree. */
+/** Returns the tree key of a raw key of 32 bytes. */
 export const treeKey = (namespace, raw) => concat(Uint8Array.of(PREFIX[namespace]), sha256(raw).slice(0, 20));
 
 export const isDeleted = (value) => value !== null && value.length === 1 && value[0] === 0;
 
-/** Why a value has not its namespace's form; no honest tree holds another. */
+/** Returns why a value does not have its namespace's form; an honest tree has no such value. */
 export function wrongForm({ key, value }) {
   if (value === null || (key[0] === PREFIX.event_status && isDeleted(value))) return null;
   const noBits = key[0] === PREFIX.rbac && value.every((byte) => byte === 0);
   return value.length === 32 && !noBits ? null : "state: the value does not have its namespace's form";
 }
 
-/** From what stands at a key to the root, depth by depth from below. A sibling that is null is empty. */
+/** Returns the path from the value at a key to the root, from the lowest depth up. A null sibling is empty. */
 export function walkState(proof, key, root) {
   if (!equal(proof.key, key)) return failed("state: the proof is for another key");
   if (proof.siblings.some((sibling) => equal(sibling, EMPTY))) return failed("state: an empty sibling is listed");
@@ -58,5 +58,5 @@ const bit = (bytes, at, shift) => ((bytes[at] >> shift) & 1) === 1;
 
 const countBits = (bytes) => bytes.reduce((sum, byte) => sum + byte.toString(2).replaceAll("0", "").length, 0);
 
-/** What stands at a key, in words. */
+/** Describes the value at a key. */
 export const valueText = (value) => (value === null ? "nothing" : hex(value));

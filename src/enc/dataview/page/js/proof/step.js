@@ -1,8 +1,8 @@
-/** Steps: one thing that was checked, in words, with what it was checked on and what came out. */
+/** Steps: a single check, described in words, with its inputs and its result. */
 
 import { hex } from "./bytes.js";
 
-/** `why` is null where it holds. `inputs` are pairs of a name and a text; `levels` a path, from below. */
+/** `why` is null if the step holds. `inputs` are pairs of a name and a text; `levels` a path, from below. */
 export function step(id, title, says, why, { inputs = [], path = null, means = "" } = {}) {
   return { id, title, says, why, inputs: inputs.map(([name, value]) => [name, spelled(value)]), path, means };
 }
@@ -12,8 +12,8 @@ function spelled(value) {
   return value instanceof Uint8Array ? hex(value) : String(value);
 }
 
-/** A walk through a tree, to be drawn: from what, over which levels, and at the end where it leads and where it should.
- * `also`: another end of the same walk. */
+/** A path through a tree, to be drawn: its start, its levels, and the actual and the expected end. `also`: another end
+ * of the same path. */
 export const pathOf = (kind, walk, from, to, also = null) => ({
   kind,
   leads: walk.why === null,
@@ -36,5 +36,5 @@ const ending = (name, found, [label, expected]) => ({
 
 export const group = (id, title, steps) => ({ id, title, steps });
 
-/** The first step that does not hold, in the order in which they are drawn. */
+/** Returns the first step that does not hold, in the order in which they are drawn. */
 export const firstBroken = (groups) => groups.flatMap(({ steps }) => steps).find(({ why }) => why !== null) ?? null;
