@@ -35,13 +35,13 @@ check: $(STAMP) ## ruff, mypy --strict, import contracts
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports
 
-bench: $(STAMP) ## measure speed, each figure beside its floor
+bench: $(STAMP) ## measure speed, each figure beside its lower bound
 	@$(BIN)/python benchmarks/run.py
 
 demo: $(STAMP) ## a narrated tour with real processes; KEEP=1 leaves it running
 	@$(BIN)/python examples/demo.py $(if $(KEEP),--keep) $(ARGS)
 
-docs: $(STAMP) ## write docs/commands.md and docs/api.md anew, from the program
+docs: $(STAMP) ## generate docs/commands.md and docs/api.md from the program
 	@$(BIN)/python -m scripts.pages
 
 clean: ## remove everything that was built

@@ -94,7 +94,7 @@ class Watch:
 
     def _set_ok(self) -> None:
         if self.state not in ("new", "ok"):
-            _log.info("well_again", enclave=self.enclave.hex())
+            _log.info("recovered", enclave=self.enclave.hex())
         self.state, self.why, self.checked = "ok", "", self._now()
 
     def _set_state(self, state: WatchState, error: EncError) -> None:

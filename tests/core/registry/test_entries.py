@@ -312,7 +312,7 @@ def tamper(change: Callable[[Json], Any]) -> Callable[[Json], None]:
         ("exp", "hash: not the hash"),
         ("tags", "hash: not the hash"),
         ("content", "hash: not the hash"),
-        ("sig", "the Schnorr signature does not check"),
+        ("sig", "the Schnorr signature is invalid"),
         ("seq_sig", "seq_sig: not the sequencer's signature"),
         ("timestamp", "seq_sig: not the sequencer's signature"),
         ("sequencer", "seq_sig: not the sequencer's signature"),

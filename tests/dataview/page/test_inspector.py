@@ -467,7 +467,7 @@ def test_evidence_of_a_log_is_named_and_not_judged(visit: Visiting, server: str)
         ("{}", "it has no “format”"),
         ('{"format": "enc-proof", "version": 2}', "version: expected one of 1"),
         ('{"format": "enc-proof", "version": 1}', "enclave: missing"),
-        ('{"format": "<b>x</b>"}', "“<b>x</b>”, is not one that this page knows"),
+        ('{"format": "<b>x</b>"}', "“<b>x</b>”, is unknown to this page"),
     ],
     ids=range(7),
 )

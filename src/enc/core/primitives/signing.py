@@ -62,7 +62,7 @@ def is_schnorr(public: bytes, digest: bytes, sig: bytes) -> bool:
 def check_schnorr(public: bytes, digest: bytes, sig: bytes) -> None:
     """Check a BIP-340 signature; raise InvalidSignature if it is not valid."""
     if not is_schnorr(public, digest, sig):
-        raise InvalidSignature("the Schnorr signature does not check")
+        raise InvalidSignature("the Schnorr signature is invalid")
 
 
 def check_ecdsa(public: bytes, digest: bytes, sig: bytes) -> None:
@@ -82,7 +82,7 @@ def check_ecdsa_point(compressed: bytes, digest: bytes, sig: bytes) -> None:
         or not lib.secp256k1_ecdsa_signature_parse_compact(_ctx, parsed, sig)
         or not lib.secp256k1_ecdsa_verify(_ctx, parsed, digest, key)
     ):
-        raise InvalidSignature("the ECDSA signature does not check")
+        raise InvalidSignature("the ECDSA signature is invalid")
 
 
 def check_signature(alg: Alg, public: bytes, digest: bytes, sig: bytes) -> None:

@@ -74,7 +74,7 @@ function tiles(total, roles, refusals, lag, { all }) {
   const late = lag.behind;
   return h("dl", { class: "tiles" },
     tile("Events", figure(total?.events), total ? `Latest ${ago(total.latest)}` : ""),
-    tile("Enclaves", figure(total?.enclaves), "Founded"),
+    tile("Enclaves", figure(total?.enclaves), "Created"),
     tile("Members", memberships, memberships === null ? "" : many(owners, "owner")),
     tile("Refused", refused, refused ? share : "Every event is valid", refused ? "warn" : ""),
     tile("Events behind", late, late === null ? "Unknown" : late ? "Views are catching up" : "Views are up to date", late ? "warn" : ""));
@@ -133,7 +133,7 @@ function growth(hours) {
   const made = section("New enclaves");
   if (!filled(made, hours, "figures", "No enclaves yet.")) return made;
   const span = usual(hours.rows) === 24 ? 24 : 720;
-  made.append(h("p", { class: "soft" }, span === 24 ? "Founded in each hour." : "Founded on each day."), bars("New enclaves", series(hours.rows, span, began), { columns: [span === 24 ? "Hour (UTC)" : "Day", "Enclaves"] }));
+  made.append(h("p", { class: "soft" }, span === 24 ? "Created in each hour." : "Created on each day."), bars("New enclaves", series(hours.rows, span, began), { columns: [span === 24 ? "Hour (UTC)" : "Day", "Enclaves"] }));
   return made;
 }
 

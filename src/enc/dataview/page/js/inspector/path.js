@@ -45,7 +45,7 @@ function runs(levels) {
 function level(row, i, rows, path) {
   const ours = i === 0 ? path.from[1] : rows[i - 1].found;
   const mine = node(i === 0 ? path.from[0] : "on the path", ours === "none" ? null : ours, "ours");
-  const other = node(`beside it, ${row.side}`, row.sibling, "sibling");
+  const other = node(`sibling, ${row.side}`, row.sibling, "sibling");
   const pair = row.side === "left" ? [other, mine] : [mine, other];
   const name = row.depth === undefined ? `Level ${i + 1}` : `Depth ${row.depth}`;
   const next = rows[i + 1];
@@ -65,7 +65,7 @@ function skipped({ run, found }) {
     "li",
     { class: "skipped" },
     h("span", { class: "level-name" }, `${run} ${run === 1 ? "level" : "levels"}`),
-    h("p", {}, "with nothing beside it, hashed to ", h("code", { title: found }, short(found))),
+    h("p", {}, "without a sibling, hashed to ", h("code", { title: found }, short(found))),
   );
 }
 

@@ -60,5 +60,5 @@ export function wrongHash(commit, version) {
 /** Returns why the signature is not the author's over the hash; null if it is. */
 export function wrongAuthor({ alg, from, hash, sig }) {
   if (isSigned(alg, from, hash, sig)) return null;
-  return `the ${alg === "schnorr" ? "Schnorr" : "ECDSA"} signature does not check`;
+  return `the ${alg === "schnorr" ? "Schnorr" : "ECDSA"} signature is invalid`;
 }

@@ -29,7 +29,7 @@ function eventGroup(id, title, event, { enclave, sequencer = null }, judge) {
     ["sequencer of the event", event.sequencer],
     ...(sequencer ? [["sequencer of the file", sequencer]] : []),
   ];
-  const says = `The event is of the enclave${sequencer ? ", and by the sequencer," : ""} that the file is about.`;
+  const says = `The event belongs to the enclave${sequencer ? " and the sequencer" : ""} that the file names.`;
   const whose = step("whose", "Whose event", says, isHere ? null : FOREIGN, {
     inputs,
     means: "The event belongs to another enclave or sequencer.",
@@ -92,7 +92,7 @@ export function inspectOrder({ parts, enclave, sequencer }) {
     groups: [
       eventGroup("first", "The first event", first, { enclave }),
       eventGroup("second", "The second event", then, { enclave }),
-      against("Times that fall", says, why, inputs, "The two events contradict nothing."),
+      against("Decreasing times", says, why, inputs, "The two events contradict nothing."),
     ],
     convicts: isOwn,
     holds: true,
@@ -170,7 +170,7 @@ function splitHead({ enclave, sequencer }, migrate, { head: wire, size }) {
     ["bundles when it moved, as the client says", size],
     ["bundles of the head", head.size],
   ];
-  const says = "The head is of a log larger than the one that this key left.";
+  const says = "The head covers a larger log than the one that this key left.";
   const why = larger ? null : "evidence: the head is of the log before the Migrate";
   const groups = [
     group("head", "The head after it", headSteps(head, sequencer, enclave)),
@@ -213,7 +213,7 @@ export function inspectSingle({ parts, enclave, sequencer }) {
     ["author", event.from],
     ["sequencer", event.sequencer],
   ];
-  return finding(inputs, wrong === null ? "The event checks" : `The event does not check: ${wrong.why}`, why, [
+  return finding(inputs, wrong === null ? "The event verifies" : `The event does not verify: ${wrong.why}`, why, [
     shown,
     wrong?.why,
   ]);
@@ -221,7 +221,7 @@ export function inspectSingle({ parts, enclave, sequencer }) {
 
 function finding(inputs, says, why, proved) {
   const steps = [
-    step("finding", "A fault, as the file says", `${says}.`, why, {
+    step("finding", "The fault that the file names", `${says}.`, why, {
       inputs,
       means: "The file does not show the fault that it names.",
     }),

@@ -74,7 +74,7 @@ const MEANS = {
   inclusion: "This bundle is not in the log that the head was signed for.",
   head: "The head was not signed by this key: the file does not show that the sequencer vouches for it.",
   bound: "The key did not sign this head for this enclave: it may be another log's.",
-  state: "The tree whose root the log has does not hold this.",
+  state: "The state tree whose root is in the log does not contain this.",
 };
 
 export function membershipStep({ event, membership, anchor }) {
@@ -101,7 +101,7 @@ export function logSteps({ eventsRoot, stateHash, inclusion, head }) {
     ["state_hash", stateHash],
     ["leaf", leaf],
   ];
-  const says = `What bundle ${inclusion.index} holds and the state after it hash to one leaf of the log.`;
+  const says = `The events of bundle ${inclusion.index} and the state after it hash to one leaf of the log.`;
   const about =
     `Leaf ${inclusion.index}, hashed with its siblings level by level, leads to the root of the log ` +
     `of ${head.size} bundles.`;

@@ -41,7 +41,7 @@ function signed({ sequencer }, { first, then, wire }) {
 const NOTHING = "The two heads contradict nothing: an honest node may have signed both.";
 
 const against = (title, says, why, { first, then }, more = {}) =>
-  group("against", "One against the other", [
+  group("against", "Comparison of the heads", [
     step("against", title, says, why, {
       inputs: [
         ["size of the first", first.size],

@@ -88,7 +88,7 @@ function routed(value, why) {
   if (typeof format === "string" && Object.hasOwn(FORMATS, format)) return FORMATS[format](value);
   if (typeof format === "string")
     throw new Unsupported(
-      `Its format, “${format.slice(0, 60)}”, is not one that this page knows: ${Object.keys(FORMATS).join(", ")}.`,
+      `Its format, “${format.slice(0, 60)}”, is unknown to this page; expected one of ${Object.keys(FORMATS).join(", ")}.`,
     );
   if (value.type === "Receipt" && !("content" in value)) return inspectReceipt(value);
   if ("seq_sig" in value && "content" in value) return inspectEvent(value, why);

@@ -138,7 +138,7 @@ function moveGroups({ migrates, enclave, sequencer, event }, history) {
   } else if (history.moves.length) {
     steps.push(lineStep(history, sequencer), ...(event ? [placeStep(history, event.event)] : []));
   }
-  return [group("moves", "How the sequencer came to be it", steps)];
+  return [group("moves", "How this key became the sequencer", steps)];
 }
 
 function lineStep({ moves }, sequencer) {
