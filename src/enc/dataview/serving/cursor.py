@@ -1,7 +1,7 @@
 """Cursors mark where a page ended, by the values of its last row. They are stateless and never skip
 a row.
 
-A cursor grants no rights and is no secret: its content is checked like any other value of a query.
+A cursor grants no rights and is not a secret: its content is checked like any other value of a query.
 """
 
 import base64

@@ -11,7 +11,7 @@ function kindOf(value) {
   if (value === null) return "null";
   if (value === undefined) return "nothing";
   if (Array.isArray(value)) return "a list";
-  if (value instanceof Fraction) return "a number that is no integer";
+  if (value instanceof Fraction) return "a number that is not an integer";
   return { string: "a text", number: "an integer", bigint: "an integer", boolean: "a boolean", object: "an object" }[
     typeof value
   ];
