@@ -85,7 +85,7 @@ def test_a_draft_has_the_given_prefix_and_a_random_name(path: Path) -> None:
 
 def order_of_calls(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     done: list[str] = []
-    for name in ("fsync", "replace", "link"):
+    for name in ("fsync", "replace", "link", "unlink"):
         real = getattr(os, name)
 
         def call(*args: Any, name: str = name, real: Any = real) -> None:
@@ -108,7 +108,14 @@ def test_who_finds_the_file_there_also_waits_for_its_name(path: Path, monkeypatc
     done = order_of_calls(monkeypatch)
     with pytest.raises(FileExistsError), atomic_file(path, overwrite=False):
         pass
-    assert done == ["fsync", "link", "fsync directory"]
+    assert done == ["fsync", "link", "unlink", "fsync directory"]
+
+
+def test_a_crash_cannot_bring_back_the_draft_of_a_new_file(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    done = order_of_calls(monkeypatch)
+    with atomic_file(path, private=True, overwrite=False):
+        pass
+    assert done == ["fsync", "link", "unlink", "fsync directory"]
 
 
 def test_a_file_that_need_not_be_durable_costs_no_fsync(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -39,31 +39,27 @@ def atomic_file(
             if durable:
                 file.flush()
                 os.fsync(fd)
-        _publish(draft, path, overwrite=overwrite, durable=durable)
-    except BaseException:
+        _publish(draft, path, overwrite=overwrite)
+    except BaseException as e:
         _discard(draft)
+        if durable and isinstance(e, FileExistsError):  # its writer may have died before the name was on disk
+            sync_directory(path.parent)
         raise
-    if not overwrite:  # the draft is a second name of the file
-        _discard(draft)
+    if durable:
+        sync_directory(path.parent)
+
+
+def _publish(draft: Path, path: Path, *, overwrite: bool) -> None:
+    if overwrite:
+        os.replace(draft, path)
+    else:
+        os.link(draft, path)
+        _discard(draft)  # a second name, which must not come back after a crash
 
 
 def _discard(draft: Path) -> None:
     with suppress(FileNotFoundError):
         os.unlink(draft)
-
-
-def _publish(draft: Path, path: Path, *, overwrite: bool, durable: bool) -> None:
-    try:
-        if overwrite:
-            os.replace(draft, path)
-        else:
-            os.link(draft, path)
-    except FileExistsError:
-        if durable:  # its writer may have died before the name was on disk
-            sync_directory(path.parent)
-        raise
-    if durable:
-        sync_directory(path.parent)
 
 
 def write_atomic(path: Path, data: bytes, *, draft: Path | None = None, durable: bool = True) -> None:
