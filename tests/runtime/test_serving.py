@@ -11,6 +11,7 @@ from typing import Any
 
 import httpx
 import pytest
+import uvloop
 
 from enc.core.errors import MisuseError
 from enc.runtime.serving import Server, ServerThread, listen, listen_at, server_config, url_of
@@ -71,6 +72,55 @@ def test_it_drains_before_connections_close_and_ticks_while_it_serves() -> None:
         thread.stop()
     assert done[0] == "tick"
     assert done[-1] == "drain, 1 open"
+
+
+@pytest.mark.parametrize("loop", [asyncio.new_event_loop, uvloop.new_event_loop])
+@pytest.mark.parametrize("passes", range(4))
+def test_it_answers_a_request_that_arrived_before_it_stops(loop: Any, passes: int) -> None:
+    request = b"GET / HTTP/1.1\r\nHost: here\r\nConnection: close\r\n\r\n"
+
+    class Own(Server):
+        async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+            client.connect(self._socket.getsockname())
+            client.sendall(request)
+            for _ in range(passes):
+                await asyncio.sleep(0)
+            await super().shutdown(sockets)
+
+    with socket.socket() as client, socket.create_server(("127.0.0.1", 0)) as listening:
+        server = Own(server_config(app, lifespan="off"), listening)
+        server.ready = server.stop
+        with asyncio.Runner(loop_factory=loop) as runner:
+            runner.run(server.run_until_stopped())
+        client.settimeout(5)
+        assert client.recv(1 << 12).startswith(b"HTTP/1.1 200 OK")
+
+
+def test_a_server_forced_to_stop_does_not_wait_for_connections(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def wait_closed(self: asyncio.Server) -> None:
+        """As since Python 3.12, while a connection is open."""
+        await asyncio.sleep(60)
+
+    monkeypatch.setattr(asyncio.Server, "wait_closed", wait_closed)
+    server = made()
+    server.config.timeout_graceful_shutdown = 60
+    thread = ServerThread(server, name="test")
+    assert thread.start()
+    with socket.create_connection(server._socket.getsockname()) as client:
+        client.sendall(b"GET / HTTP/1.1\r\n")
+        server.force_exit = True
+        server.stop()
+        assert thread.ended.wait(5)
+
+
+def test_a_thread_logs_why_its_server_ended(caplog: pytest.LogCaptureFixture) -> None:
+    def fail() -> None:
+        raise OSError("the disk is full")
+
+    thread = ServerThread(made(), fail, name="enc-test")
+    assert not thread.start()
+    thread._server._socket.close()
+    assert caplog.messages == ["enc-test has ended: the disk is full"]
 
 
 PROGRAM = """

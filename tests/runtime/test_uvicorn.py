@@ -10,8 +10,11 @@ from typing import Any
 
 import pytest
 import uvicorn
+from uvicorn.lifespan.off import LifespanOff
+from uvicorn.lifespan.on import LifespanOn
 from uvicorn.protocols.http import httptools_impl
 from uvicorn.protocols.http.flow_control import FlowControl
+from uvicorn.protocols.http.h11_impl import H11Protocol
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 from uvicorn.protocols.utils import ClientDisconnected
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
@@ -33,6 +36,7 @@ SIGNATURES = {
     HttpToolsProtocol: {
         "connection_made": "self, transport",
         "connection_lost": "self, exc",
+        "shutdown": "self",
         "data_received": "self, data",
         "_start_asgi_task": "self, cycle, app",
         "on_message_begin": "self",
@@ -43,6 +47,9 @@ SIGNATURES = {
         "handle_websocket_upgrade": "self",
         "send_400_response": "self, msg",
     },
+    H11Protocol: {"shutdown": "self"},
+    LifespanOn: {"shutdown": "self"},
+    LifespanOff: {"shutdown": "self"},
     FlowControl: {"drain": "self"},
     WebSocketsSansIOProtocol: {
         "connection_made": "self, transport",
@@ -59,11 +66,12 @@ SIGNATURES = {
 
 ATTRIBUTES = {
     uvicorn.Server: "config lifespan server_state servers started should_exit force_exit",
-    uvicorn.Config: "ssl loaded is_ssl",
+    uvicorn.Config: "ssl loaded is_ssl timeout_graceful_shutdown",
     ServerState: "connections tasks",
     HttpToolsProtocol: (
         "app_state client cycle expect_100_continue flow headers loop parser pipeline tasks transport url"
     ),
+    H11Protocol: "transport",
     RequestResponseCycle: "response_complete disconnected message_event",
     FlowControl: "write_paused",
     WebSocketsSansIOProtocol: (

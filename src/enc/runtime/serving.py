@@ -29,6 +29,10 @@ TICK_S = 0.1
 """Between two calls of `on_tick`."""
 CLOSING_S = 0.005
 """Between two looks at whether the last connection has closed."""
+ARRIVAL_PASSES = 8
+"""Passes of the event loop before the socket closes: a request that has arrived is read after five
+of them at most. Without them its connection would be reset, or forgotten and left open.
+"""
 
 _log = logging.getLogger("uvicorn.error")
 
@@ -128,6 +132,8 @@ class Server(uvicorn.Server):
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """As uvicorn's, which would wait a tenth of a second even if nothing is connected."""
+        for _ in range(ARRIVAL_PASSES):
+            await asyncio.sleep(0)
         for server in self.servers:
             server.close()
         await self.drain()
@@ -149,11 +155,14 @@ class Server(uvicorn.Server):
         await asyncio.sleep(0)
 
     async def _until_closed(self) -> None:
+        """Wait for connections and requests.
+
+        Unlike uvicorn's, not for `wait_closed`: since Python 3.12 that waits for connections even
+        if the server is forced to stop, and for TLS handshakes.
+        """
         state = self.server_state
         while (state.connections or state.tasks) and not self.force_exit:
             await asyncio.sleep(CLOSING_S)
-        for server in self.servers:
-            await server.wait_closed()
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -200,8 +209,10 @@ class ServerThread:
     def _run(self) -> None:
         try:
             self._work()
-        except (OSError, RuntimeError, SystemExit):
-            pass  # `start` and `ended` report it
+        except (OSError, RuntimeError) as e:
+            _log.error("%s has ended: %s", self._thread.name, e)
+        except SystemExit:
+            pass  # uvicorn has logged why
         finally:
             self.ended.set()
 
