@@ -17,7 +17,13 @@ __all__ = ["AddressBook", "Group", "Mailbox", "Personal"]
 _HOMES = {"AddressBook": "people.address_book", "Group": "group", "Mailbox": "dm", "Personal": "personal"}
 
 
-def __getattr__(name: str) -> Any:
-    if name in _HOMES:
-        return getattr(import_module(f"enc.apps.{_HOMES[name]}"), name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+if not TYPE_CHECKING:  # type checkers would accept every name
+
+    def __getattr__(name: str) -> Any:
+        if name in _HOMES:
+            return getattr(import_module(f"enc.apps.{_HOMES[name]}"), name)
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -1,5 +1,6 @@
 """The blocking and the async client: same names, same parameters, `with`, and the configured patience."""
 
+import ast
 import asyncio
 import inspect
 import socket
@@ -9,11 +10,13 @@ import threading
 from collections.abc import AsyncIterator, Coroutine, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from types import ModuleType
 from typing import Any, get_args, get_origin, get_type_hints
 
 import pytest
 
 import enc
+import enc.apps
 from enc.client import AsyncClient, AsyncEnclave, Client, Enclave, Identity, TimedOut, Unreachable
 from enc.client.enclave.writes import Writes
 from enc.client.subscribe.subscription import MAX_MESSAGE, AsyncSubscription, Subscription
@@ -96,7 +99,26 @@ def test_every_public_name_says_what_it_does() -> None:
 def test_the_names_that_the_package_gives() -> None:
     assert (enc.Client, enc.AsyncClient, enc.Identity) == (Client, AsyncClient, Identity)
     with pytest.raises(AttributeError):
-        enc.Server  # noqa: B018
+        enc.Server  # type: ignore[attr-defined]  # noqa: B018
+
+
+LAZY = pytest.mark.parametrize("package", [enc, enc.apps, enc.client], ids=lambda package: package.__name__)
+
+
+@LAZY
+def test_a_lazy_package_lists_its_names(package: ModuleType) -> None:
+    assert set(package.__all__) <= set(dir(package))
+    space: dict[str, Any] = {}
+    exec(f"from {package.__name__} import *", space)  # noqa: S102
+    assert set(package.__all__) <= set(space)
+
+
+@LAZY
+def test_type_checkers_see_the_names_of_a_lazy_package_and_no_others(package: ModuleType) -> None:
+    tree = ast.parse(inspect.getsource(package))
+    assert "__getattr__" not in {node.name for node in tree.body if isinstance(node, ast.FunctionDef)}
+    imports = [node for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)]
+    assert set(package.__all__) <= {alias.name for node in imports for alias in node.names}
 
 
 # Who and where
