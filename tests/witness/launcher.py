@@ -65,7 +65,7 @@ class Launcher:
 
 
 def _arm(point: str) -> None:
-    """Die at a point such as `before Ledger store`: a side, a class and a method."""
+    """Die at a point such as `before HeadLedger store`: a side, a class and a method."""
     from enc.witness.evidence_store import EvidenceStore
     from enc.witness.ledger import HeadLedger
 

@@ -91,7 +91,12 @@ def test_it_goes_on_where_it_stopped(launcher: Launcher, node: RunningNode, tmp_
     assert '"event": "stopped"' in second.log()
 
 
-POINTS = ["before Ledger store", "after Ledger _write_pin", "after Ledger _cosign", "after Ledger store"]
+POINTS = [
+    "before HeadLedger store",
+    "after HeadLedger _write_pin",
+    "after HeadLedger _cosign",
+    "after HeadLedger store",
+]
 """Before anything is written; twice within the transaction; and when it is on disk, but not yet
 published.
 """
@@ -129,7 +134,7 @@ def test_killed_at_any_point_it_co_signs_one_log(launcher: Launcher, liar: Any, 
     with RunningWitness(launcher, tmp_path / "w", f"{enclave.hex()}@{served.url('a')}") as again:
         until(lambda: again.state(enclave) in ("ok", "disputed"))
         state, lines = again.state(enclave), again.get("/heads")
-        is_signed = point == "after Ledger store"
+        is_signed = point == "after HeadLedger store"
         assert state == ("disputed" if is_signed else "ok")
         assert len(lines) == 1
         shown = (node if is_signed else twin).proofs(enclave).sth()
