@@ -108,7 +108,7 @@ def test_what_fails_is_no_finding(
 
 
 def test_what_nobody_foresaw_is_no_finding(anybody: Person, clean: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for step in ("audit.run_audit", "report.write_report"):
+    for step in ("audit.run_audit", "result_folder.write_report"):
         with monkeypatch.context() as patch:
             patch.setattr(f"enc.audit.{step}", lambda *args: dict[str, str]()["no such thing"])
             assert "KeyError" in anybody.refused("audit", clean, *HERE, code=2)["message"]
