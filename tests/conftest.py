@@ -94,7 +94,7 @@ def java() -> None:
 
 @pytest.fixture(scope="session")
 def spark(java: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator["SparkSession"]:
-    """The one session of this process. Only this fixture may stop it."""
+    """Yield the one session of this process. Only this fixture may stop it."""
     from enc.dataview.lake.session import spark_session
     from tests.cluster import SMALL_JAVA
     from tests.dataview.pipeline_driver import SMALL
@@ -113,7 +113,7 @@ def spark(java: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator["Spa
 
 @pytest.fixture
 def cluster(java: None, tmp_path: Path) -> Iterator["Cluster"]:
-    """A master and two workers, each a process."""
+    """Run a master and two workers, each a process."""
     from tests.cluster import Cluster
 
     found = Cluster(tmp_path / "cluster")

@@ -75,7 +75,7 @@ class Forked(subprocess.Popen[Any]):
         environment = dict(os.environ if env is None else env)
         order = Order(list(map(str, args)), cwd and str(cwd), environment, start_new_session)
         self._ending = threading.Lock()
-        self.pid = origin().tell(order, files)
+        self.pid = origin().send(order, files)
         self._child_created = True
         self._end = os.pidfd_open(self.pid)
         self._close_pipe_fds(p2cread, p2cwrite, c2pread, c2pwrite, errread, errwrite)  # type: ignore[attr-defined]
@@ -88,7 +88,7 @@ class Forked(subprocess.Popen[Any]):
                 if not poll.poll(None if timeout is None else max(timeout, 0) * 1000):
                     raise subprocess.TimeoutExpired(self.args, timeout or 0)
                 os.close(self._end)
-                self.returncode = os.waitstatus_to_exitcode(origin().tell(Order(pid=self.pid)))
+                self.returncode = os.waitstatus_to_exitcode(origin().send(Order(pid=self.pid)))
         return int(self.returncode)
 
     def poll(self) -> int | None:
@@ -108,7 +108,7 @@ class Origin:
         other.close()
         self._lock = threading.Lock()
 
-    def tell(self, order: Order, files: list[int] | None = None) -> int:
+    def send(self, order: Order, files: list[int] | None = None) -> int:
         """Send an order; return the id of the started process, or the status of one that has ended."""
         with self._lock:
             socket.send_fds(self._socket, [encode(order)], files or [])

@@ -93,7 +93,7 @@ class Simulator:
     def be_honest(self) -> None:
         self._lies.clear()
 
-    def said(self, kind: str, answer: Any) -> Any:
+    def apply_lie(self, kind: str, answer: Any) -> Any:
         alter = self._lies.get(kind)
         altered = answer if alter is None else alter(answer)
         return answer if altered is None else altered
@@ -106,7 +106,7 @@ class Simulator:
             if kind not in self._lies:
                 raise
             answer = e
-        return self.said(kind, answer)
+        return self.apply_lie(kind, answer)
 
     def copy(self) -> "Simulator":
         return Simulator(self.clock, self.key, deepcopy(self.store))
@@ -166,7 +166,7 @@ class Simulator:
         if request.method == "POST":
             return self._take(parse_commit(body)) if b'"exp"' in body else self._open(body)
         if parts == ["info"]:
-            return encode(self.said("info", {"seq_pub": self.key.public.hex()}))
+            return encode(self.apply_lie("info", {"seq_pub": self.key.public.hex()}))
         if parts[0] in LOOKUPS:
             return encode(self._say(parts[0], lambda: self._look(request, *parts)))
         return self._public(unhex(parts[0], 32, "enclave", EnclaveNotFound), parts[1], request.url.params)
@@ -191,7 +191,7 @@ class Simulator:
         self.commit, result = commit, self.take(commit)
         if isinstance(result, EncError):
             raise result
-        return encode(self.said("Receipt", wire_receipt(result)))
+        return encode(self.apply_lie("Receipt", wire_receipt(result)))
 
     def take(self, commit: Commit) -> Receipt | EncError:
         """Return the result of a commit, by the rules of a node."""
@@ -216,7 +216,7 @@ class Simulator:
         for step in steps:
             for socket in self.sockets:
                 if step.event is not None:
-                    socket.tell(step.event)
+                    socket.deliver(step.event)
                 if step.effects.lifecycle == "migrated":
                     socket.end("enclave_migrated")
 
@@ -231,17 +231,17 @@ def _heads(key: PrivateKey, kept: Any) -> Iterator[TreeHead]:
 
 
 class Socket:
-    """A subscriber's connection. `heard`: messages from the client; `waiting`: messages not yet read."""
+    """A subscriber's connection. `received`: messages from the client; `waiting`: messages not yet read."""
 
     def __init__(self, node: Simulator) -> None:
-        self.node, self.heard, self.waiting = node, list[Json](), deque[Json]()
+        self.node, self.received, self.waiting = node, list[Json](), deque[Json]()
         self._live: dict[str, tuple[TransportKeys, Filter]] = {}
         node.sockets.append(self)
 
     def take(self, text: str) -> None:
         """Receive a message from the client."""
         message = decode(text)
-        self.heard.append(message)
+        self.received.append(message)
         if message["type"] == "Close":
             del self._live[message["sub_id"]]
             return
@@ -249,12 +249,12 @@ class Socket:
             found = self._query(text.encode(), message["sub_id"])
         except EncError as e:
             found = [{**e.to_wire(), "sub_id": message["sub_id"]}]
-        self.waiting += self.node.said("messages", found)
+        self.waiting += self.node.apply_lie("messages", found)
 
     def _query(self, body: bytes, sub_id: str) -> list[Json]:
         request = parse_request(body)
         opened = open_request(request, self.node.key, self.node.clock.now // 1000)
-        self.node.asked, filter_ = opened.body, parse_filter(self.node.said("filter", opened.body["filter"]))
+        self.node.asked, filter_ = opened.body, parse_filter(self.node.apply_lie("filter", opened.body["filter"]))
         access = self.node.answers.access(request.enclave, request.from_)
         access.check_reads()
         items, more = self.node.answers.page(access, filter_, MAX_PAGE)
@@ -262,7 +262,7 @@ class Socket:
         stored = [self._event(sub_id, opened.keys, item.json) for item in items]
         return [*stored, {"type": "EOSE", "sub_id": sub_id, **({"more": True} if more else {})}]
 
-    def tell(self, event: Event) -> None:
+    def deliver(self, event: Event) -> None:
         for sub_id, (keys, filter_) in self._live.items():
             if filter_.matches(event):
                 self.waiting.append(self._event(sub_id, keys, search_item(event).json))
@@ -273,8 +273,8 @@ class Socket:
         self._live.clear()
 
     def _event(self, sub_id: str, keys: TransportKeys, item: bytes) -> Json:
-        said = encode(self.node.said("Event", decode(item)))
-        return {"type": "Event", "sub_id": sub_id, "event": seal_text(keys.response, said, os.urandom(NONCE_SIZE))}
+        text = encode(self.node.apply_lie("Event", decode(item)))
+        return {"type": "Event", "sub_id": sub_id, "event": seal_text(keys.response, text, os.urandom(NONCE_SIZE))}
 
     def close(self) -> None:
         if self in self.node.sockets:

@@ -1,4 +1,4 @@
-"""Every benchmark can be imported: otherwise a renamed module or class would break `make bench` weeks later."""
+"""Every benchmark can be imported: otherwise a renamed module or class would break `make bench` unnoticed."""
 
 import importlib
 from pathlib import Path

@@ -71,7 +71,7 @@ def test_it_runs_to_its_end_and_every_step_holds(java: None) -> None:
     assert code == 0, said[-4000:]
     for number, title in enumerate(TITLES, 1):
         assert f"{number} of {len(TITLES)}: {title}" in said
-    assert "Every step held." in said
+    assert "Every step succeeded." in said
     assert "\x1b" not in said
     assert not folder_of(said).exists()
 

@@ -305,7 +305,7 @@ def test_links_lead_somewhere(name: str) -> None:
     document = ROOT / name
     for target in re.findall(r"\]\(([^)]+)\)", prose(name)):
         path, _, anchor = target.partition("#")
-        assert not path.startswith(("http:", "https:")), f"{target}: documents lead to each other alone"
+        assert not path.startswith(("http:", "https:")), f"{target}: documents link only to each other"
         found = (document.parent / path).resolve() if path else document
         assert found.exists(), target
         assert not anchor or anchor in anchors(found), target
@@ -399,5 +399,5 @@ def test_everything_that_the_map_names_exists(row: list[str]) -> None:
     for case in cases:
         file, _, test = case.partition("::")
         assert test in defined(file), case
-    assert bool(names) == bool(cases), "a rule that is implemented is tested"
-    assert names or row in MAP["Where each rule lives"], "only the protocol's sections may be words alone"
+    assert bool(names) == bool(cases), "a rule that is implemented needs a test"
+    assert names or row in MAP["Where each rule lives"], "only the protocol's sections may be without code"

@@ -16,7 +16,7 @@ PATIENCE_S = 120
 
 
 @pytest.fixture(scope="module")
-def said(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
+def outputs(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
     """Return the output of sections 1 to 3, block by block; each block continues in the folder of the previous one."""
     home = tmp_path_factory.mktemp("auditor")
     end = text_of(GUIDE).index("\n## 4. ")
@@ -41,8 +41,8 @@ def said(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
     return outs
 
 
-def test_it_finds_what_was_planted(said: list[str]) -> None:
-    made, audited, planted, _ = said
+def test_it_finds_what_was_planted(outputs: list[str]) -> None:
+    made, audited, planted, _ = outputs
     findings = next(blocks(GUIDE, "text")).text
     assert "exit code 0" in made
     assert audited.startswith(findings)
@@ -53,9 +53,9 @@ def test_it_finds_what_was_planted(said: list[str]) -> None:
         assert f'"seq": {seq},' in planted
 
 
-def test_the_verdicts_are_those_that_it_tells(said: list[str]) -> None:
+def test_the_verdicts_are_those_that_it_tells(outputs: list[str]) -> None:
     _, verdicts, *_ = (block.text for block in blocks(GUIDE, "text"))
-    first = [line for line in said[3].splitlines() if line.endswith((" sequencer.", " nobody."))]
+    first = [line for line in outputs[3].splitlines() if line.endswith((" sequencer.", " nobody."))]
     assert first == verdicts.splitlines()
 
 

@@ -48,7 +48,7 @@ def kept(node: RunningNode) -> Iterator[tuple[str, bytes]]:
 
 
 def values(path: Path) -> Iterator[tuple[str, bytes]]:
-    """A value may span several pages of the file: here each is complete."""
+    """Yield each value whole: in the file it may span several pages."""
     with closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True)) as db:
         tables = [name for (name,) in db.execute("SELECT name FROM sqlite_master WHERE type = 'table'")]
         for table in tables:

@@ -33,7 +33,7 @@ MANIFEST = {
 
 
 def talk(messages: int = 20, by: str = "alice") -> World:
-    """A log of messages: bundles of four events."""
+    """Return a log of messages, in bundles of four events."""
     world = World(MANIFEST, by)
     for i in range(messages):
         world.send("alice", "message", f"number {i}")
@@ -90,7 +90,7 @@ def root_of(world: World) -> bytes:
 def audit(
     *paths: str, heads: Sequence[CollectedHead] = (), world: World | None = None, cores: int = 1, **more: object
 ) -> Audit:
-    """With more than one core: a runner with as many, so that large archives are split."""
+    """Audit the archives; with more than one core, a runner with as many splits large archives."""
     known = {world.state.enclave: list(heads)} if world is not None else {}
     runner = InProcess()
     runner.cores = cores

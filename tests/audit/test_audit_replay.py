@@ -18,7 +18,7 @@ from tests.core.world import START, World, person, pub
 
 @pytest.fixture
 def world() -> World:
-    """A log of eleven events: messages, one of them edited, and a new member."""
+    """Return a log of eleven events: messages, one of them edited, and a new member."""
     made = World(MANIFEST)
     first = made.send("alice", "message", "one")
     made.send("alice", "Move", {"target": pub("bob"), "from": "OUTSIDER", "to": "MEMBER"})

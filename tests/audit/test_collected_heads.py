@@ -79,7 +79,7 @@ def test_two_heads_of_one_size_beyond_the_log(world: World, path: str) -> None:
 
 
 def test_heads_without_an_enclave_do_not_contradict_each_other(world: World, path: str) -> None:
-    """They may be of two enclaves of the node; but one that is given for this log must be on it."""
+    """They may belong to two enclaves of the node; but a head that is given for this log must be on it."""
     loose = replace(head(world, 2), bound_sig=None)
     assert reported(audit(path, heads=held(loose), world=world)) == []
     wrong = replace(head(world, 2, wrong=WRONG), bound_sig=None)

@@ -164,9 +164,7 @@ def test_a_fault_after_a_line_that_cannot_be_read(world: World, tmp_path: Path) 
 
 
 def test_what_others_would_refuse_is_not_written(world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The archive's own head covers more than the archive: nobody signed that it came with these
-    events.
-    """
+    """The archive's own head covers more than the archive: nobody signed that it belongs to these events."""
     beyond = write(tmp_path / "a.enc", world, sth=head(world, 9, wrong=sha256(b"x")))
     (why,) = verified(audit(beyond)).values()
     assert str(why).endswith("; the archive itself is the evidence")

@@ -68,7 +68,7 @@ def signer(head: TreeHead, archive: Archive) -> bytes | None:
     return None
 
 
-class Credulous:
+class TrustingReplay:
     """Replay a log as its node made it; events are judged unless `unjudged` names them.
 
     `early` and `late`: the seq of an event before which a bundle closes, or does not close, against

@@ -1,4 +1,4 @@
-"""Each fault does what `kinds` describes, where planted.json says so, and nothing else is wrong."""
+"""Each fault matches its description in `kinds`, at its place in planted.json, and there are no other faults."""
 
 from io import BytesIO
 from pathlib import Path
@@ -60,7 +60,7 @@ class Scene:
             verify_archive(self.archive.header, iter(self.archive.events))
         return caught.value
 
-    def fits(self, log: folder.Credulous, but: tuple[int, ...] = ()) -> None:
+    def fits(self, log: folder.TrustingReplay, but: tuple[int, ...] = ()) -> None:
         """Check that every head except those of some sizes, the header's and the checkpoint match
         the log as made.
         """
@@ -105,7 +105,7 @@ def test_an_invalid_signature(tmp_path: Path, seed: int) -> None:
             check_sequenced(event)
     assert sha256(event.seq_sig) == event.id
     scene.signatures(but=scene.seq)
-    scene.fits(folder.Credulous(scene.archive))
+    scene.fits(folder.TrustingReplay(scene.archive))
 
 
 @scenes("altered_content")
@@ -118,7 +118,7 @@ def test_an_altered_content(tmp_path: Path, seed: int) -> None:
     with pytest.raises(InvalidHash):
         check_commit(event, scene.archive.header.enc_v)
     scene.signatures(but=scene.seq)
-    scene.fits(folder.Credulous(scene.archive))
+    scene.fits(folder.TrustingReplay(scene.archive))
 
 
 @scenes("unauthorised_event")
@@ -127,7 +127,7 @@ def test_an_unauthorised_event(tmp_path: Path, seed: int) -> None:
     failed = scene.failure()
     assert (failed.seq, failed.code) == (scene.seq, "UNAUTHORIZED")
     scene.signatures()
-    scene.fits(folder.Credulous(scene.archive, unjudged=scene.seq))
+    scene.fits(folder.TrustingReplay(scene.archive, unjudged=scene.seq))
 
 
 @scenes("gap")
@@ -140,7 +140,7 @@ def test_a_gap(tmp_path: Path, seed: int) -> None:
     assert places == [seq for seq in range(len(places) + 1) if seq != scene.seq]
     assert not any("inclusion" in head.line for head in scene.heads)
     scene.signatures()
-    scene.fits(folder.Credulous(scene.archive))
+    scene.fits(folder.TrustingReplay(scene.archive))
 
 
 @scenes("reordering")
@@ -154,7 +154,7 @@ def test_a_reordering(tmp_path: Path, seed: int) -> None:
     assert all(event.type == "message" and event.content for event in (first, then))
     assert sorted(event.seq for event in scene.archive.events) == list(range(len(scene.archive.events)))
     assert sum(event.seq != i for i, event in enumerate(scene.archive.events)) == 2
-    log = folder.Credulous(scene.archive)
+    log = folder.TrustingReplay(scene.archive)
     ids = [event.id for event in scene.archive.events]
     bundle = next(b for b in log.bundles if b.first_seq <= scene.seq < b.first_seq + b.count)
     assert scene.seq + 1 < bundle.first_seq + bundle.count
@@ -172,7 +172,7 @@ def test_a_falling_timestamp(tmp_path: Path, seed: int) -> None:
     times = [event.timestamp for event in scene.archive.events]
     assert [i for i in range(1, len(times)) if times[i] < times[i - 1]] == [scene.seq]
     scene.signatures()
-    scene.fits(folder.Credulous(scene.archive))
+    scene.fits(folder.TrustingReplay(scene.archive))
 
 
 @scenes("sequencer_change")
@@ -184,7 +184,7 @@ def test_a_sequencer_change(tmp_path: Path, seed: int) -> None:
     assert (old != new, since) == (True, scene.seq)
     assert not any(event.type == "Migrate" for event in scene.archive.events)
     scene.signatures()
-    scene.fits(folder.Credulous(scene.archive))
+    scene.fits(folder.TrustingReplay(scene.archive))
 
 
 @scenes("old_sequencer")
@@ -199,7 +199,7 @@ def test_an_old_sequencer(tmp_path: Path, seed: int) -> None:
         replay.add(event)
     assert len(scene.archive.header.sequencers) == 1
     scene.signatures()
-    scene.fits(folder.Credulous(scene.archive))
+    scene.fits(folder.TrustingReplay(scene.archive))
 
 
 @scenes("erasure_without_cause")
@@ -209,7 +209,7 @@ def test_an_erasure_without_cause(tmp_path: Path, seed: int) -> None:
     assert (failed.seq, failed.code) == (scene.seq, "INVALID_ARCHIVE")
     assert scene.archive.events[scene.seq].content is None
     scene.signatures()
-    scene.fits(folder.Credulous(scene.archive))
+    scene.fits(folder.TrustingReplay(scene.archive))
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -245,7 +245,7 @@ def proved(scene: Scene) -> folder.Head:
 
 
 def replays(scene: Scene) -> Replay:
-    """The events themselves are valid; what is signed over them is not."""
+    """Check that the events themselves are valid; only the signed values over them are not."""
     replay = Replay(scene.enclave)
     for event in scene.archive.events:
         replay.add(event)
@@ -271,7 +271,7 @@ def test_a_wrong_bundle_boundary(tmp_path: Path, seed: int) -> None:
     assert is_early == ("closed before" in scene.fault.done)
     assert is_early or member["size"] > right.count
     early, late = (scene.seq, -1) if is_early else (-1, scene.seq)
-    scene.fits(folder.Credulous(scene.archive, early=early, late=late))
+    scene.fits(folder.TrustingReplay(scene.archive, early=early, late=late))
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -304,19 +304,19 @@ def test_a_wrong_state_root(tmp_path: Path, seed: int) -> None:
     scene = Scene(tmp_path, "wrong_state_root", seed)
     replays(scene)
     inclusion = proved(scene).line["inclusion"]
-    log = folder.Credulous(scene.archive)
+    log = folder.TrustingReplay(scene.archive)
     bundle = log.bundles[inclusion["li"]]
     assert inclusion["events_root"] == bundle.events_root.hex()
     assert inclusion["state_hash"] != bundle.state_hash.hex()
     assert bundle.first_seq + bundle.count - 1 == scene.seq
     wrong = bytes.fromhex(inclusion["state_hash"])
-    scene.fits(folder.Credulous(scene.archive, leaf=(bundle.index, wrong)))
+    scene.fits(folder.TrustingReplay(scene.archive, leaf=(bundle.index, wrong)))
 
 
 # Heads
 
 
-def covered(scene: Scene, log: folder.Credulous, size: int) -> None:
+def covered(scene: Scene, log: folder.TrustingReplay, size: int) -> None:
     assert log.last[size] == scene.seq
 
 
@@ -325,7 +325,7 @@ def test_a_wrong_log_root(tmp_path: Path, seed: int) -> None:
     scene = Scene(tmp_path, "wrong_log_root", seed)
     with pytest.raises(InvalidArchive, match="sth is not the head of this log"):
         verify_archive(scene.archive.header, iter(scene.archive.events))
-    log, sth = folder.Credulous(scene.archive), scene.archive.header.sth
+    log, sth = folder.TrustingReplay(scene.archive), scene.archive.header.sth
     assert sth is not None
     assert log.roots[sth.ts] != sth.r
     assert sth.ts not in {each.head.ts for each in scene.heads}
@@ -337,7 +337,7 @@ def test_a_wrong_log_root(tmp_path: Path, seed: int) -> None:
 def test_a_head_that_is_not_on_the_log(tmp_path: Path, seed: int) -> None:
     scene = Scene(tmp_path, "head_not_on_log", seed)
     verify_archive(scene.archive.header, iter(scene.archive.events))
-    log = folder.Credulous(scene.archive)
+    log = folder.TrustingReplay(scene.archive)
     (head,) = (each.head for each in scene.heads if log.roots[each.head.ts] != each.head.r)
     assert scene.archive.header.sth is not None
     assert [each.head.ts for each in scene.heads].count(head.ts) == 1
@@ -351,7 +351,7 @@ def test_a_head_that_is_not_on_the_log(tmp_path: Path, seed: int) -> None:
 def test_an_equivocation(tmp_path: Path, seed: int) -> None:
     scene = Scene(tmp_path, "equivocation", seed)
     verify_archive(scene.archive.header, iter(scene.archive.events))
-    log = folder.Credulous(scene.archive)
+    log = folder.TrustingReplay(scene.archive)
     by_size: dict[int, set[bytes]] = {}
     for each in scene.heads:
         by_size.setdefault(each.head.ts, set()).add(each.head.r)
@@ -374,7 +374,7 @@ def test_a_broken_consistency(tmp_path: Path, seed: int) -> None:
     assert large is not None
     check_sth(small, verify_archive(earlier.header, iter(earlier.events)))
     assert small.ts < large.ts
-    log = folder.Credulous(scene.archive)
+    log = folder.TrustingReplay(scene.archive)
     proof = prove_consistency(log.memory, small.ts, large.ts)
     check_consistency(proof, log.roots[small.ts], large.r)
     assert log.roots[small.ts] != small.r

@@ -124,7 +124,7 @@ def test_moves_and_pauses_go_together(tmp_path: Path, monkeypatch: pytest.Monkey
 
 
 def test_the_kernel_judges_what_a_script_says(monkeypatch: pytest.MonkeyPatch) -> None:
-    """In this log a person joins, writes, leaves, and still writes."""
+    """In this log a person joins, writes, leaves, and then tries to write."""
 
     def act(script: GroupScript, place: int, now: int, *, plain: bool) -> Act:
         who = script.outside[0]
@@ -168,11 +168,11 @@ def test_every_head_is_on_the_log_and_bound_and_every_proof_holds(clean: Path) -
     proofs, sources = 0, set[str]()
     for archive in folder.archives(clean):
         own = folder.heads(clean, archive.header.enclave.hex())
-        log = folder.Credulous(archive)
+        log = folder.TrustingReplay(archive)
         assert own
         for each in own:
             if each.head.ts not in log.roots:
-                continue  # of the longer log of an earlier archive
+                continue  # a head of the longer log of an earlier archive
             assert log.roots[each.head.ts] == each.head.r
             assert folder.signer(each.head, archive) or log.last[each.head.ts] > archive.header.checkpoint_seq
             sources.add(each.line["source"])

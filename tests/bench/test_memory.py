@@ -1,4 +1,4 @@
-"""What is stored while a log is made: bounded for any log, and correct."""
+"""The memory of the generator while it makes a log: bounded for any log, and correct."""
 
 from io import BytesIO
 from random import Random

@@ -24,7 +24,7 @@ def build(project: Path, out: Path) -> zipfile.ZipFile:
 
 @pytest.fixture(scope="module")
 def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with the contents of the main wheel."""
+    """Return a folder with the contents of the main wheel."""
     out = tmp_path_factory.mktemp("main")
     build(ROOT, out).extractall(out / "site")
     return out / "site"

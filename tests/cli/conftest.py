@@ -22,7 +22,7 @@ _numbers = count(1)
 
 @pytest.fixture(scope="package", autouse=True)
 def _once() -> Iterator[None]:
-    """The tree of commands is built once for all that run in this process."""
+    """Build the tree of commands once for all commands that run in this process."""
     with patch.object(testing, "_get_command", cache(get_command)):
         yield
 
@@ -35,26 +35,26 @@ def running_node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningNo
 
 @pytest.fixture(scope="session")
 def founder(running_node: RunningNode) -> Iterator[Client]:
-    """Who founds the enclaves that tests use."""
+    """Yield the client that creates the enclaves for tests."""
     with Client(running_node.url, Identity.new(), pins=None) as client:
         yield client
 
 
 @pytest.fixture
 def anybody(tmp_path: Path) -> Person:
-    """Somebody who has nothing yet."""
+    """Return a person without a key, a node or an enclave."""
     return Person(tmp_path / "home")
 
 
 @pytest.fixture
 def alice(anybody: Person, founder: Client) -> Person:
-    """Somebody with a key, a node, and a new enclave of her own."""
+    """Return a person with a key, a node, and a new enclave of her own."""
     return settled(anybody, founder)
 
 
 @pytest.fixture(scope="module")
 def reader(tmp_path_factory: pytest.TempPathFactory, founder: Client) -> Person:
-    """The same for tests that change nothing."""
+    """Return a person like `alice`, for tests that change nothing."""
     return settled(Person(tmp_path_factory.mktemp("reader") / "home"), founder)
 
 
@@ -71,13 +71,13 @@ def settled(person: Person, founder: Client) -> Person:
 
 @pytest.fixture
 def friend(tmp_path: Path, running_node: RunningNode) -> Friends:
-    """Makes people who may meet in a group."""
+    """Return a function that creates people who may meet in a group."""
     return lambda name: Friend(tmp_path / name, running_node.url)
 
 
 @pytest.fixture
 def ann(friend: Friends) -> Friend:
-    """The owner of a group."""
+    """Return the owner of a group."""
     ann = friend("ann")
     ann.group = ann.one("create", "plans", "--topic", "the summer")["enclave"]
     return ann
@@ -85,5 +85,5 @@ def ann(friend: Friends) -> Friend:
 
 @pytest.fixture
 def bob(ann: Friend, friend: Friends) -> Friend:
-    """A member of it."""
+    """Return a member of ann's group."""
     return let_in(ann, friend("bob"), "bob")

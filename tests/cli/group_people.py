@@ -11,10 +11,10 @@ from tests.cli.seat import Seat, at_terminal
 
 
 class Friend(Person):
-    """Somebody with a key of their own."""
+    """A person with a key."""
 
     group = ""
-    """The id of the group that they founded."""
+    """The id of the group that the person created."""
 
     def __init__(self, home: Path, url: str) -> None:
         super().__init__(home)
@@ -25,12 +25,12 @@ class Friend(Person):
             profiles.store(self.config, "default", name, value)
 
     def one(self, *args: str | Path, **more: object) -> dict:
-        """What a program is told, if it is one thing."""
-        (found,) = self.tell("group", *args, **more)
+        """Return the only result of an `enc group` command with --json."""
+        (found,) = self.ask_json("group", *args, **more)
         return found
 
     def read(self, group: str = "plans") -> list[tuple[int, str | None]]:
-        return [(entry["seq"], entry["text"]) for entry in self.tell("group", "read", group)]
+        return [(entry["seq"], entry["text"]) for entry in self.ask_json("group", "read", group)]
 
     def at_terminal(self, *args: str) -> AbstractContextManager[Seat]:
         return at_terminal(self, *args)
@@ -39,8 +39,8 @@ class Friend(Person):
 Friends = Callable[[str], Friend]
 
 
-def told(ann: Friend, who: Friend, name: str) -> Friend:
-    """They know each other, and of ann's group."""
+def introduced(ann: Friend, who: Friend, name: str) -> Friend:
+    """Let both know each other, and give `who` the id of ann's group."""
     ann.ask("me", "know", name, who.identity.hex)
     who.ask("me", "know", "ann", ann.identity.hex)
     who.one("add", "plans", ann.group)
@@ -48,6 +48,6 @@ def told(ann: Friend, who: Friend, name: str) -> Friend:
 
 
 def let_in(ann: Friend, who: Friend, name: str) -> Friend:
-    told(ann, who, name)
+    introduced(ann, who, name)
     ann.one("invite", "plans", name, "--no-notice")
     return who

@@ -1,4 +1,4 @@
-"""People at a terminal: each has a home of their own, and `enc` to speak with one node."""
+"""People at a terminal: each has a separate home, and `enc` with a profile for one node."""
 
 import json
 import os
@@ -25,7 +25,7 @@ PATIENCE_S = 60
 
 
 class Person:
-    """`run` is the command in a process of its own; `ask` is the same in this one, which is faster."""
+    """A user of `enc`. `run` runs a command in a separate process, `ask` in this one, which is faster."""
 
     def __init__(self, home: Path, **environment: str) -> None:
         home.mkdir(parents=True, exist_ok=True)
@@ -45,7 +45,7 @@ class Person:
         return self.home / f".local/share/enc/keys/{name}.key"
 
     def start(self, *args: str | Path, **environment: str) -> subprocess.Popen[str]:
-        """`enc` without a terminal, in the person's home."""
+        """Start `enc` without a terminal, in the person's home."""
         return Forked(
             [ENC, *map(str, args)],
             stdin=subprocess.PIPE,
@@ -58,7 +58,7 @@ class Person:
         )
 
     def run(self, *args: str | Path, code: int = 0, stdin: str = "", **environment: str) -> str:
-        """What the command prints. It must end with this exit code; what it says on stderr is in `stderr`."""
+        """Return the command's output. It must end with this exit code; its stderr is stored in `stderr`."""
         with self.start(*args, **environment) as process:
             try:
                 printed, self.stderr = process.communicate(stdin, PATIENCE_S)
@@ -70,7 +70,7 @@ class Person:
         return printed
 
     def json(self, *args: str | Path, **more: Any) -> Any:
-        """What the command says to programs; of many lines, the list."""
+        """Return the output of the command with --json; a list if it has several lines."""
         found = [json.loads(line) for line in self.run(*args, "--json", **more).splitlines()]
         return found[0] if len(found) == 1 else found
 
@@ -82,19 +82,19 @@ class Person:
         assert code is None or result.exit_code == code, (args, result.exit_code, result.output)
         return result
 
-    def tell(self, *args: str | Path, **more: Any) -> Any:
-        """`ask` for what is said to programs; always a list."""
+    def ask_json(self, *args: str | Path, **more: Any) -> Any:
+        """Return the output of `ask` with --json, always as a list."""
         return [json.loads(line) for line in self.ask(*args, "--json", **more).stdout.splitlines()]
 
     def refused(self, *args: str | Path, **more: Any) -> Any:
-        """The error that a program is told."""
+        """Return the error that the command prints with --json."""
         result = self.ask(*args, "--json", **more)
         assert (result.stdout, result.stderr.count("\n")) == ("", 1)
         return json.loads(result.stderr)["error"]
 
     @contextmanager
     def watching(self, *args: str | Path) -> Iterator["Watch"]:
-        """`enc watch --json` for as long as the block lasts."""
+        """Run `enc watch --json` until the block ends."""
         with self.start("watch", "--json", *args) as process:
             watch = Watch(process)
             try:
@@ -117,15 +117,15 @@ class Watch:
             self._lines.put(line)
 
     def next(self, patience: float = PATIENCE_S) -> Any:
-        """The next event; fails if none comes."""
+        """Return the next event; fail if none arrives."""
         return json.loads(self._lines.get(timeout=patience))
 
     def rest(self) -> list[str]:
-        """The lines that came since, once the process has ended."""
+        """Return the remaining lines, once the process has ended."""
         return [self._lines.get_nowait() for _ in range(self._lines.qsize())]
 
     def peek(self, patience: float) -> Any:
-        """The next event, or None if none comes in a while."""
+        """Return the next event, or None if none arrives in a while."""
         try:
             return self.next(patience)
         except Empty:
@@ -141,7 +141,7 @@ def team(owner: str, **changes: Any) -> str:
 
 
 def with_key(home: Path, url: str, registry: str | None = None) -> Person:
-    """With a key and a node, and nothing else."""
+    """Return a person with a key and a node, and nothing else."""
     person = Person(home)
     person.key().parent.mkdir(parents=True)
     Identity.new().save(person.key())

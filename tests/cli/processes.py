@@ -48,6 +48,6 @@ def until(holds: Callable[[], Any]) -> Any:
     """Wait for a condition."""
     deadline = time.monotonic() + PATIENCE_S
     while not (found := holds()):
-        assert time.monotonic() < deadline, "it does not come to hold"
+        assert time.monotonic() < deadline, "the condition never holds"
         time.sleep(0.05)
     return found

@@ -1,4 +1,4 @@
-"""Somebody who sits at a terminal: a pseudo-terminal with `enc` in it."""
+"""A user at a terminal: a pseudo-terminal that runs `enc`."""
 
 import ctypes
 import fcntl
@@ -17,12 +17,12 @@ from tests.cli.people import ENC, PATIENCE_S, Person
 from tests.forked import Forked
 
 SEQUENCE = re.compile(r"\x1b\[[0-9;? ]*[A-Za-z]|\x1b\][^\x07]*\x07|[\r\x08]")
-"""What commands a terminal, and shows nothing."""
+"""Control sequences, which show no text."""
 
 
 @contextmanager
 def at_terminal(person: Person, *args: str, colour: bool = False) -> Iterator["Seat"]:
-    """`enc` with these arguments, at a terminal, for as long as the block lasts."""
+    """Run `enc` with these arguments in a terminal until the block ends."""
     master, slave = pty.openpty()
     fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 100, 0, 0))
     unset = {"COLUMNS", "NO_COLOR"} if colour else {"COLUMNS"}
@@ -48,7 +48,7 @@ def at_terminal(person: Person, *args: str, colour: bool = False) -> Iterator["S
 
 
 class Seat:
-    """What is seen and typed at a terminal."""
+    """The output and input of a terminal."""
 
     def __init__(self, master: int, process: subprocess.Popen[bytes]) -> None:
         self._master, self.process = master, process
@@ -58,7 +58,7 @@ class Seat:
 
     @property
     def seen(self) -> str:
-        """All that came so far, without what commands the terminal."""
+        """Return all output so far, without control sequences."""
         return SEQUENCE.sub("", self.raw)
 
     @property
@@ -66,14 +66,14 @@ class Seat:
         return self._came.decode(errors="replace")
 
     def sees(self, text: str) -> str:
-        """Wait until the text comes, after what was waited for before; what came up to its end."""
+        """Wait for the text after the last text waited for; return the output up to its end."""
         while (at := self.seen.find(text, self._place)) < 0:
             assert self._more(), f"{text!r} did not come: {self.seen[self._place :]!r}"
         found, self._place = self.seen[self._place : at + len(text)], at + len(text)
         return found
 
     def shows(self, text: str) -> None:
-        """Wait until the text is there, wherever; lines may be broken in between words."""
+        """Wait until the text is anywhere in the output; lines may be broken between words."""
         while text not in " ".join(self.seen.split()):
             assert self._more(), f"{text!r} did not come: {self.seen!r}"
 
@@ -85,26 +85,26 @@ class Seat:
 
     def resize(self, width: int) -> None:
         fcntl.ioctl(self._master, termios.TIOCSWINSZ, struct.pack("HHHH", 24, width, 0, 0))
-        # It is no foreground group of this terminal. The system gives a signal to any of the threads: here to the last,
+        # The program is not a foreground group of this terminal. The system signals any of the threads: here the last,
         # so that the first, which draws, must be woken.
         pid = self.process.pid
         thread = max(map(int, os.listdir(f"/proc/{pid}/task")))
         assert ctypes.CDLL(None).tgkill(pid, thread, int(signal.SIGWINCH)) == 0
 
     def echoes(self) -> bool:
-        """Whether the terminal itself shows what is typed."""
+        """Return whether the terminal itself shows what is typed."""
         return bool(termios.tcgetattr(self._master)[3] & termios.ECHO)
 
     def ends(self) -> int:
-        """Wait until the program has ended and the terminal is as it was; the exit code."""
+        """Wait until the program has ended and has restored the terminal; return the exit code."""
         while self._more():
             pass
         code = self.process.wait(PATIENCE_S)
-        assert termios.tcgetattr(self._master) == self._before, "the terminal is as it was"
+        assert termios.tcgetattr(self._master) == self._before, "the terminal is not restored"
         return code
 
     def _more(self) -> bool:
-        """Wait for more to see; False: the program has ended, or nothing comes."""
+        """Wait for more output; return False if the program has ended, or nothing arrives."""
         ready, _, _ = select.select([self._master, self._end], [], [], PATIENCE_S)
         if self._master in ready:
             self._came += os.read(self._master, 1 << 16)

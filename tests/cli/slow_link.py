@@ -1,4 +1,4 @@
-"""A link that carries bytes a few at a time, and holds them back until it is told to go on."""
+"""A link that carries a few bytes at a time, and can hold back the node's answers."""
 
 import socket
 import threading
@@ -11,7 +11,7 @@ PIECE = 64
 
 
 class SlowLink:
-    """Stands before a node. What is held back is what the node says: what it is told reaches it."""
+    """Relays connections to a node. `hold` stops only the data from the node, `release` lets it continue."""
 
     def __init__(self, url: str) -> None:
         there = urlsplit(url)
@@ -50,7 +50,7 @@ class SlowLink:
                 threading.Thread(target=self._carry, args=(far, near, True), daemon=True).start()
 
     def _carry(self, from_: socket.socket, to: socket.socket, can_wait: bool) -> None:
-        """Until one side ends; the other half ends by the same."""
+        """Copy bytes until one side ends, which also ends the copy in the other direction."""
         with suppress(OSError):
             while piece := from_.recv(PIECE):
                 if can_wait and not self._goes.is_set():

@@ -1,4 +1,4 @@
-"""What people meet first when something is not as it should be: each says what happened, and what to do about it."""
+"""Common first errors of users: each message states what happened, and how to fix it."""
 
 import socket
 import time
@@ -19,14 +19,14 @@ NOBODY = "ab" * 32
 
 @pytest.fixture
 def taken() -> Iterator[str]:
-    """A port that somebody listens on."""
+    """Return a port that another process listens on."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         yield str(server.getsockname()[1])
 
 
 @pytest.fixture
 def nowhere() -> str:
-    """A URL where nobody listens."""
+    """Return a URL without a server."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         return f"http://127.0.0.1:{server.getsockname()[1]}"
 
@@ -101,12 +101,12 @@ def test_the_node_that_a_dataview_pulls_from_is_down(java: None, anybody: Person
 
 
 def _pull(person: Person, options: str, code: int) -> str:
-    """What `enc dataview run` says of a source that cannot be read, before it starts Spark."""
+    """Return the error of `enc dataview run` about an unreadable source, which comes before Spark starts."""
     return person.ask("dataview", "run", "--once", "--pull", options, code=code).stderr
 
 
 def test_a_dataview_s_key_may_not_read_what_it_names(java: None, reader: Person, anybody: Person) -> None:
-    (profile,) = reader.tell("config", "show")
+    (profile,) = reader.ask_json("config", "show")
     node, enclave = profile["node"]["value"], profile["enclave"]["value"]
     anybody.ask("key", "new", "other.key")
     stderr = _pull(anybody, f"node={node};enclave={enclave};keyFile={anybody.home / 'other.key'}", FAILED)

@@ -29,7 +29,7 @@ class Town(Struct, frozen=True):
 
     @property
     def text(self) -> str:
-        """The registry in the form of a setting."""
+        """Return the registry in the form of a setting."""
         key = (self.registry.seq_pub or b"").hex()
         return f"{self.registry.url}#{self.registry.enclave.hex()}:{key}"
 

@@ -38,7 +38,7 @@ AT_ONCE = RetryPauses(first_s=0.0, max_s=0.0)
 
 
 def note(event: Event, db: Db) -> None:
-    """A handler that records each event in its own table."""
+    """Handle an event: record it in the handler's own table."""
     db.execute("INSERT INTO seen (enclave, seq) VALUES (?, ?)", (event.enclave.hex(), event.seq))
 
 
@@ -174,7 +174,7 @@ def unreachable(request: Any) -> None:
     raise httpx.ConnectError("cut")
 
 
-def said(caplog: pytest.LogCaptureFixture) -> list[str]:
+def log_lines(caplog: pytest.LogCaptureFixture) -> list[str]:
     return [record.getMessage() for record in caplog.records if record.name == "enc.client.receiver"]
 
 

@@ -1,4 +1,4 @@
-"""A stage for a client and its node: the real clients, a simulated node, and a clock that sleeping turns.
+"""A stage for a client and its node: the real clients, a simulated node, and a clock that advances when they sleep.
 
 Everything that sleeps here moves the clock, so waiting takes no time and can be examined afterwards.
 """

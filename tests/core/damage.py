@@ -61,7 +61,7 @@ CT, SMT, BUNDLES = load("ct_log"), load("smt"), load("bundles")
 
 
 def same(parse: Callable[[Any], Any], wire: Callable[[Any], Any]) -> Callable[[Any], None]:
-    """What was taken is written and read back as the same."""
+    """Check that an accepted manifest is the same after it is written and read again."""
 
     def check(data: Any) -> None:
         found = parse(data)

@@ -32,7 +32,7 @@ REGISTRY: Json = {
     },
     "bundle": {"size": 4, "timeout": 1000},
 }
-"""The registry of olga, on `registry`'s node."""
+"""A registry that olga owns, on the node `registry`."""
 
 TEAM: Json = {
     **COMMON,
@@ -56,7 +56,7 @@ BY_STATE: Json = {
     "customs": [rule("message", "Public", "C")],
     "init": init(alice="OWNER"),
 }
-"""An enclave whose owner is whoever has a certain State."""
+"""An enclave whose owner is the identity with a certain State."""
 
 
 class House(World):

@@ -15,7 +15,7 @@ def examples(count: int = 100) -> settings:
 MAX_INT = 2**53 - 1
 
 WIDTH_BORDERS = (0, 1, 23, 24, 25, 255, 256, 257, 65_535, 65_536, 65_537, 2**32 - 1, 2**32, 2**32 + 1, MAX_INT)
-"""Where CBOR changes the width of an integer's or a length's head, one below, on and above; and our largest number."""
+"""Integers below, at and above each change of the width of a CBOR head, and our largest number."""
 
 uints = st.one_of(st.sampled_from(WIDTH_BORDERS), st.integers(0, MAX_INT))
 hashes = st.binary(min_size=32, max_size=32)

@@ -1,4 +1,4 @@
-"""Every wire code with its status and fields, and the way of an error over the wire and back."""
+"""Every wire code with its status and fields, and errors encoded to the wire and parsed again."""
 
 import pytest
 

@@ -1,7 +1,7 @@
 """Every parser against 20,000 damaged inputs (more under `make soak`): it succeeds or raises a PeerError, nothing else.
 
-Inputs are valid ones with bytes changed, lost, added and moved, or with whole JSON tokens and values replaced by what
-parsers trip over. The random numbers are seeded: every run is the same.
+Inputs are valid ones with bytes changed, lost, added and moved, or with whole JSON tokens and values replaced by values
+that parsers often mishandle. The random numbers are seeded: every run is the same.
 """
 
 import json
@@ -79,7 +79,7 @@ class Seed:
 
 
 class Mutator:
-    """Damages seeds. Several kinds of damage may meet in one input."""
+    """Damages seeds. One input may get several kinds of damage."""
 
     def __init__(self, seed: int, seeds: list[bytes]) -> None:
         self.real = Random(seed).random
@@ -104,7 +104,7 @@ class Mutator:
             yield data
 
     def token(self, seed: Seed) -> bytes:
-        """One of the traps, another token of the same input, or nothing."""
+        """Return a difficult token, another token of the same input, or nothing."""
         choice = self.below(20)
         if choice == 0:
             return b""
@@ -144,7 +144,7 @@ class Mutator:
 
 
 def survives(parse: Callable[[Any], Any], inputs: Iterator[Any], count: int = COUNT) -> None:
-    """`parse` takes or refuses each of `count` inputs; some of them it takes."""
+    """Check that `parse` accepts or rejects each of `count` inputs; it must accept some and reject some."""
     taken = refused = 0
     for _, data in zip(range(count), inputs, strict=False):
         try:
@@ -203,7 +203,7 @@ def test_token() -> None:
         random = Random(13)
         for data in Mutator(13, seeds):
             text = data.decode("utf-8", "surrogateescape")
-            # Most damage changes the length: keep that of a token often enough to come past it.
+            # Most damage changes the length: keep that of a token often enough to pass the check of the length.
             yield text if random.random() < 0.5 else text[:136].ljust(136, random.choice("0af "))
 
     def check(text: str) -> None:
@@ -218,7 +218,7 @@ def test_token_of_any_type() -> None:
             parse_token(value)
 
 
-# Manifests: values replaced in the tree, so that the damage comes past the JSON reader
+# Manifests: values replaced in the tree, so that the damage passes the JSON reader
 
 
 def test_manifest_by_structure() -> None:

@@ -239,7 +239,7 @@ def test_the_log_of_version_1_has_every_type_and_every_code() -> None:
 
 
 def test_a_registry_event_by_event() -> None:
-    """The enclave's own log too: proofs and links are of it."""
+    """Check the enclave's own log too: proofs and links come from it."""
     example, replay, house = load("registry"), Replay(), Replay()
     for wire in example["enclave_events"]:
         house.add(parse_event(json.dumps(wire)))

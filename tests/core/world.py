@@ -65,7 +65,7 @@ class World:
         return self.state.min_timestamp - START + 1
 
     def commit(self, name: str, type_: str, content: Any = "", *, tags: Tags = (), at: int | None = None) -> Commit:
-        """Return what `name` would send; a content that is not a string is written as JSON."""
+        """Build the commit that `name` would send; a content that is not a string is written as JSON."""
         text = content if isinstance(content, str) else compact_json(content)
         exp = START + (self.next if at is None else at) + LIFETIME
         return build_commit(person(name), self.state.enclave, type_, text, exp, tags, enc_v=self.policy.enc_v)
@@ -164,12 +164,12 @@ def move(target: str, from_: str, to: str, **more: Any) -> Json:
 
 
 def give(target: str, trait: str, **more: Any) -> Json:
-    """The content of a Grant, Revoke or Transfer."""
+    """Return the content of a Grant, Revoke or Transfer."""
     return {"target": pub(target), "trait": trait, **more}
 
 
 def about(event: Event) -> Tags:
-    """The tags of an Update or Delete of this event."""
+    """Return the tags of an Update or Delete of this event."""
     return (("r", event.id.hex()),)
 
 
@@ -180,17 +180,17 @@ def init(**people: str) -> list[Json]:
 
 
 def rule(event: str, operator: str | list[str], ops: str, **more: Any) -> Json:
-    """An entry of customs, slots or lifecycle; `ops` are separated by blanks."""
+    """Return an entry of customs, slots or lifecycle; `ops` are separated by blanks."""
     return {"event": event, "operator": operator, "ops": ops.split(), **more}
 
 
 def path(from_: str, to: str, operator: str | list[str], ops: str = "C", **more: Any) -> Json:
-    """An entry of moves."""
+    """Return an entry of moves."""
     return rule("Move", operator, ops, **{"from": from_, "to": to, **more})
 
 
 def grant(event: str, operator: str | list[str], trait: str, scope: str = "MEMBER", **more: Any) -> Json:
-    """An entry of grants."""
+    """Return an entry of grants."""
     return {"event": event, "operator": operator, "scope": scope.split(), "trait": trait.split(), **more}
 
 

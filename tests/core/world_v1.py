@@ -36,17 +36,17 @@ def manifest(schema: list[Json], state: dict[str, list[Any]], **more: Any) -> Js
 
 
 def has(name: str, role: str, **more: Any) -> Json:
-    """The content of a Grant, Grant_Push or Revoke."""
+    """Return the content of a Grant, Grant_Push or Revoke."""
     return {"role": role, "identity": pub(name), **more}
 
 
 def change(name: str, from_: int, to: int) -> Json:
-    """The content of a Move or Force_Move."""
+    """Return the content of a Move or Force_Move."""
     return {"identity": pub(name), "from": hex(from_), "to": hex(to)}
 
 
 def bundle(*operations: tuple[str, Json]) -> Json:
-    """The content of an AC_Bundle."""
+    """Return the content of an AC_Bundle."""
     return {"operations": [{"type": type_, **content} for type_, content in operations]}
 
 

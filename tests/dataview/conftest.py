@@ -12,13 +12,13 @@ from tests.dataview.logs import Log, small_log
 
 @pytest.fixture(scope="session")
 def log() -> Log:
-    """Forty events of one enclave; read only."""
+    """Return a log of forty events of one enclave, to be read only."""
     return small_log()
 
 
 @pytest.fixture(scope="session")
 def empty_lake(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """All tables, empty: copying them is faster than creating them."""
+    """Return the path of a lake with all tables, empty: copying them is faster than creating them."""
     root = tmp_path_factory.mktemp("lake") / "empty"
     Lake(str(root)).create(spark)
     return root

@@ -57,7 +57,7 @@ def log_of(world: World) -> Log:
 
 
 def small_log(messages: int = 30, name: str = "small") -> Log:
-    """A group: two join, one leaves; messages, an edit, a deletion, a topic, a profile."""
+    """Return the log of a group: two join, one leaves; messages, an edit, a deletion, a topic, a profile."""
     world = World({**GROUP, "meta": {"description": name}})
     world.send("alice", "Move", move("bob", "OUTSIDER", "MEMBER"))
     world.send("alice", "Move", move("carol", "OUTSIDER", "MEMBER"))

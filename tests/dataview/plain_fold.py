@@ -1,6 +1,6 @@
-"""The tables, made from logs by plain Python that knows nothing of the pipeline or of the kernel's rules.
+"""The tables, made from logs by plain Python that uses neither the pipeline nor the kernel's rules.
 
-It takes wire JSON of valid logs in order, and believes it. Rows are dicts; times are milliseconds.
+It takes wire JSON of valid logs in order, and does not check it. Rows are dicts; times are milliseconds.
 """
 
 import json
@@ -179,7 +179,7 @@ class EnclaveFold:
     # Tables
 
     def events(self) -> list[Json]:
-        """Contents that were removed by the end are absent."""
+        """Return the events; contents that were removed by the end are absent."""
         gone = {r["id"] for r in self.content_status() if r["status"] != "active"}
         latest = {r["revision"] for r in self.content_status()}
         rows = []

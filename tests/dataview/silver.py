@@ -60,7 +60,7 @@ def jobs(spark: SparkSession) -> int:
 
 
 def post(seq: int, **more: Any) -> Row:
-    """A row of content_status."""
+    """Return a row of content_status."""
     return {
         "enclave": "e1",
         "id": f"p{seq}",
@@ -79,12 +79,12 @@ def event(seq: int, **more: Any) -> Row:
 
 
 def entry(seq: int, type_: str, text: str, **more: Any) -> Row:
-    """An entry of the registry `reg`."""
+    """Return an entry of the registry `reg`."""
     return post(seq, enclave="reg", type=type_, content=text, **more)
 
 
 def interval(identity: str, from_seq: int, **more: Any) -> Row:
-    """A row of access."""
+    """Return a row of access."""
     row = {"enclave": "e1", "identity": identity, "state": "MEMBER", "traits": ["a"], "owner": False}
     return {**row, "from_seq": from_seq, "since": at(from_seq), **more}
 

@@ -1,4 +1,4 @@
-"""Nodes with rules about admission, and what they answer."""
+"""Nodes with rules about admission, and their answers."""
 
 from typing import Any
 
@@ -17,7 +17,7 @@ def admitting(**settings: Any) -> NodeConfig:
 
 
 def founds(node: Served, name: str, n: int = 0) -> Receipt | EncError:
-    """A Manifest by `name`, told apart by `n`."""
+    """Send a Manifest by `name`; another `n` makes another enclave."""
     return outcome(node, node.manifest({**SMALL, "meta": {"by": name, "n": n}}, name))
 
 

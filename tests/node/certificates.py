@@ -1,4 +1,4 @@
-"""A certificate of an authority of the test's own."""
+"""A certificate of the test's own authority."""
 
 import os
 import ssl
@@ -13,7 +13,7 @@ from tests.node.served import DEV, PATIENCE_S, Served
 
 
 class Certificate:
-    """The files of a certificate, written anew by an authority."""
+    """The files of a certificate, rewritten by a new authority each time."""
 
     def __init__(self, folder: Path) -> None:
         self.files = folder / "chain.pem", folder / "key.pem"
@@ -21,7 +21,7 @@ class Certificate:
         self.write()
 
     def write(self, *, chain: bool = True, key: bool = True) -> trustme.CA:
-        """A new pair by a new authority; only one half of it, if told so."""
+        """Write a new pair by a new authority, or only one half of it."""
         authority = trustme.CA()
         made = authority.issue_cert("127.0.0.1", "localhost")
         if chain:
@@ -32,7 +32,7 @@ class Certificate:
         return authority
 
     def put(self, which: int, text: bytes) -> None:
-        self._time += 10**9  # a change shows, however soon it comes
+        self._time += 10**9  # a rewrite must be noticed, however soon it follows
         self.files[which].write_bytes(text)
         os.utime(self.files[which], ns=(self._time, self._time))
 

@@ -1,5 +1,7 @@
-"""Commits that must all be taken, whatever becomes of the node meanwhile: sent over pipelined connections, until each
-is answered with a receipt, or as one that was taken before."""
+"""Commits that a node must all accept, even if it dies meanwhile.
+
+The load sends them over pipelined connections until each is answered with a receipt or as a duplicate.
+"""
 
 import asyncio
 from collections import deque
@@ -7,12 +9,15 @@ from collections.abc import Sequence
 from urllib.parse import urlsplit
 
 CONNECTIONS, WINDOW = 8, 64
-"""Connections, and requests under way on each."""
+"""The number of connections, and of requests in flight on each."""
 AGAIN = (429, 503)
 
 
 class Load:
-    """`taken` counts what the node has; `up` says that it is there; `mark` is set when so many are taken."""
+    """Sends commits until the node has all.
+
+    `taken`: accepted commits; `up`: whether the node runs; `mark`: set when `mark_at` commits are accepted.
+    """
 
     def __init__(self, url: str, bodies: Sequence[bytes], mark_at: int) -> None:
         self._host, self._port = urlsplit(url).hostname, urlsplit(url).port

@@ -1,8 +1,8 @@
 """Nodes to be killed: each in its own process, forked from one that has loaded all modules, so that it starts fast.
 
-`python -m tests.node.crash_node` is the one that forks, a node for every Order on its standard input. An Order may name
-a point on the way from a request to its answer at which the node kills itself, or files that make its COMMITs fail or
-set its clock while it runs. `Launcher` is the other end of it.
+`python -m tests.node.crash_node` is the process that forks: it starts a node for every Order on its standard input. An
+Order may name a point between a request and its answer at which the node kills itself, or files that make its COMMITs
+fail or set its clock while it runs. `Launcher` is the client side.
 """
 
 import asyncio
@@ -54,12 +54,12 @@ PATIENCE_S = 60
 
 
 class Order(Struct, frozen=True, kw_only=True):
-    """A node to be run."""
+    """A node to run."""
 
     data: str
     point: str = ""
     nth: int = 1
-    """Which pass of the point kills the node."""
+    """The number of times that the point is passed until it kills the node."""
     clock: str = ""
     """A file with the milliseconds by which its clock is ahead."""
     failing: str = ""
@@ -72,8 +72,8 @@ class Order(Struct, frozen=True, kw_only=True):
 # Points
 
 
-class Fuse:
-    """Ends the process as a power cut would, the n-th time that it is passed."""
+class KillPoint:
+    """Ends the process like a power cut, when it is passed for the n-th time."""
 
     def __init__(self, nth: int) -> None:
         self._left, self._lock = nth, threading.Lock()
@@ -85,12 +85,12 @@ class Fuse:
                 os.kill(os.getpid(), signal.SIGKILL)
 
 
-Place = Callable[[Fuse], None]
+Place = Callable[[KillPoint], None]
 """Installs a fuse at its point."""
 
 
 def before(owner: Any, name: str, when: Callable[..., object] = lambda *args: True) -> Place:
-    def place(fuse: Fuse) -> None:
+    def place(fuse: KillPoint) -> None:
         inner = getattr(owner, name)
 
         def passed(*args: Any, **more: Any) -> Any:
@@ -104,7 +104,7 @@ def before(owner: Any, name: str, when: Callable[..., object] = lambda *args: Tr
 
 
 def after(owner: Any, name: str, when: Callable[..., object] = lambda result, *args: True) -> Place:
-    def place(fuse: Fuse) -> None:
+    def place(fuse: KillPoint) -> None:
         inner = getattr(owner, name)
 
         def passed(*args: Any, **more: Any) -> Any:
@@ -119,7 +119,7 @@ def after(owner: Any, name: str, when: Callable[..., object] = lambda result, *a
 
 
 def after_awaiting(owner: Any, name: str) -> Place:
-    def place(fuse: Fuse) -> None:
+    def place(fuse: KillPoint) -> None:
         inner = getattr(owner, name)
 
         async def passed(*args: Any) -> None:
@@ -137,9 +137,9 @@ def _plain(sql: str) -> str:
 
 
 def statement(start: str = "") -> Place:
-    """Blow right before the writer runs a statement with this prefix."""
+    """Kill right before the writer runs a statement with this prefix."""
 
-    def place(fuse: Fuse) -> None:
+    def place(fuse: KillPoint) -> None:
         inner = connection.connect_writer
 
         def connect(path: Path) -> sqlite3.Connection:
@@ -321,7 +321,7 @@ def slow_lines() -> None:
 
 
 def set_clock(file: Path, ahead_ms: int) -> None:
-    """For a node that has this file as its clock; at once, since it may be reading."""
+    """Set the clock of a node that uses this file. The write is atomic, since the node may be reading."""
     draft = file.with_suffix(".new")
     draft.write_text(str(ahead_ms))
     draft.replace(file)
@@ -330,7 +330,7 @@ def set_clock(file: Path, ahead_ms: int) -> None:
 def small_steps() -> None:
     """Do rare work often: checkpoint the WAL, move ids into their index, probe a write for /health.
 
-    What is queued is not sent: that takes a process of its own.
+    Queued events are not sent: that takes a separate process.
     """
     PushSupervisor.start = lambda supervisor: None  # type: ignore[method-assign, assignment]  # starts no process
     always_due = property(lambda pages: 0.0, lambda pages, until: None)
@@ -369,7 +369,7 @@ def _run(order: Order) -> int:
     if order.slow:
         slow_lines()
     if order.point:
-        POINTS[order.point](Fuse(order.nth))
+        POINTS[order.point](KillPoint(order.nth))
     try:
         return main.run(
             load_config(
@@ -382,7 +382,7 @@ def _run(order: Order) -> int:
 
 
 def serve() -> None:
-    """Fork a node for each line of standard input, and say when it has ended."""
+    """Fork a node for each line of standard input, and report when it has ended."""
     child = 0
     while line := sys.stdin.buffer.readline():
         if child:
@@ -390,7 +390,7 @@ def serve() -> None:
         child = os.fork()
         if not child:
             os._exit(_run(decode(line, type=Order)))
-        ended = os.waitid(os.P_PID, child, os.WEXITED | os.WNOWAIT)  # its number stays its own until the next order
+        ended = os.waitid(os.P_PID, child, os.WEXITED | os.WNOWAIT)  # its process id is not reused until the next order
         assert ended is not None
         _say(ended=ended.si_status if ended.si_code == os.CLD_EXITED else -ended.si_status)
 
@@ -399,7 +399,7 @@ class Launched:
     """A node that was ordered."""
 
     url = ""
-    """Empty if it ended before it was ready."""
+    """The node's URL; empty if it ended before it was ready."""
     seq_pub = b""
 
     def __init__(self, launcher: "Launcher", order: Order) -> None:
@@ -473,7 +473,7 @@ class Launcher:
         out = self._process.stdout
         assert out is not None
         ready, _, _ = select.select([out], [], [], PATIENCE_S)
-        assert ready, "a node neither got ready nor ended"
+        assert ready, "a node neither became ready nor ended"
         return decode(out.readline())
 
     def __enter__(self) -> Self:
@@ -482,7 +482,7 @@ class Launcher:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """A node that still runs ends with its standard input."""
+        """Close the standard input, which ends a node that still runs."""
         self._process.communicate()
 
 

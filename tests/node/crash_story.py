@@ -1,9 +1,9 @@
-"""Nodes that die, and everything that their clients were told, which later nodes are held to.
+"""Nodes that die, and checks of later nodes against every answer that clients have received.
 
 Clients commit to several enclaves, over HTTP connections and a WebSocket that also subscribes.
-`Outside` records what they were told: receipts, signed heads, events of the subscription. The node
-dies, is started again without any fault, and is checked against all of it. It goes on with the same
-data, so each crash finds what the one before left.
+`Outside` records the answers: receipts, signed heads, events of the subscription. The node dies, is
+started again without a fault, and is checked against all of them. It continues with the same data,
+so each crash acts on the result of the one before.
 """
 
 import asyncio
@@ -46,29 +46,29 @@ from tests.tiers import rounds
 
 
 class NodeProcess(Protocol):
-    """A node in another process, of either launcher: its address, its key and its data."""
+    """A node in another process, of either launcher: its address, its key and its data directory."""
 
     url: str
     seq_pub: bytes
     data: Path
 
 
-HEARD = {
+PUSH_RIGHTS = {
     "traits": ["owner(0)", "admin(1)", "watch(2)"],
     "grants": [grant(type_, "owner", "admin watch", "OUTSIDER MEMBER") for type_ in ("Grant", "Revoke")],
     "customs": [*MANIFEST["customs"], rule("message", "admin", "P"), rule("message", "watch", "N")],
 }
-"""Those parts of a manifest by which some are pushed messages, and some told of them."""
+"""The parts of a manifest that give some people pushes of messages, and others only notices of them."""
 CONNECTIONS = 3
-"""Over HTTP, beside one WebSocket."""
+"""The number of HTTP connections, beside one WebSocket."""
 WINDOW = 4
-"""Commits under way on the WebSocket."""
+"""Commits in flight on the WebSocket."""
 MOST = 100
-"""Commits on one connection, after which a node should have died."""
+"""The number of commits on one connection within which a node should have died."""
 LIFETIME_MS = 600_000
-"""Of a commit."""
+"""How long a commit is valid."""
 LANES, KILLS = (1, 2), rounds(5)
-"""Seeds of what runs at one time, and how often each of them kills at random."""
+"""Seeds of the stories that run in parallel, and the number of random kills in each."""
 PATIENCE_S = 30
 AUDIT_EVERY = 5
 
@@ -78,30 +78,30 @@ def client(node: NodeProcess) -> httpx.AsyncClient:
 
 
 class Outside:
-    """What the world outside a node knows of it: what it sent, and what it was told."""
+    """The clients' knowledge of a node: the commits that they sent, and the answers that they received."""
 
     def __init__(self, seed: int = 0) -> None:
         self.rng = random.Random(seed)
         self.ahead_ms = 0
         self.lifetime_ms: int | None = None
-        """After which a content is to be deleted, if it is."""
+        """The time after which message contents are to be deleted; None if never."""
         self.enclaves: list[bytes] = []
         self._versions: dict[bytes, int] = {}
         self.commits: dict[bytes, Commit] = {}
         self.receipts: dict[bytes, Receipt] = {}
         self.shown: dict[bytes, bytes] = {}
-        """Events of subscriptions: id to commit's hash."""
+        """Events of subscriptions: id to commit hash."""
         self.heads: dict[bytes, list[TreeHead]] = {}
-        """Those not yet compared with a later one."""
+        """Heads that were not yet compared with a later one."""
         self._number = 0
         self._gone: set[bytes] = set()
-        """Hashes of commits of which nothing is expected."""
-        self._told: list[Commit] = []
-        """Acknowledged since the last check."""
+        """Hashes of commits that are not checked any more."""
+        self._acknowledged: list[Commit] = []
+        """Commits acknowledged since the last check."""
         self._free: dict[bytes, list[bytes]] = {}
         """Messages that were neither updated nor deleted."""
 
-    # What is sent
+    # Commits
 
     def sign(self, enclave: bytes, type_: str, content: Any, *tags: tuple[str, ...], by: str = "alice") -> Commit:
         text = content if isinstance(content, str) else compact_json(content)
@@ -118,13 +118,13 @@ class Outside:
         return self.now() + LIFETIME_MS
 
     def forget(self, enclave: bytes, before: set[bytes]) -> list[Commit]:
-        """Expect nothing of this enclave any more. The commits that were sent to it since `before`."""
+        """Stop checking this enclave. Return the commits that were sent to it since `before`."""
         gone = [commit for commit in self.commits.values() if commit.enclave == enclave and commit.hash not in before]
         self.enclaves.remove(enclave)
         self.heads.pop(enclave, None)
         for commit in gone:
             del self.commits[commit.hash], self.receipts[commit.hash]
-        self._told = [commit for commit in self._told if commit.enclave != enclave]
+        self._acknowledged = [commit for commit in self._acknowledged if commit.enclave != enclave]
         self._gone |= {commit.hash for commit in gone}
         return gone
 
@@ -134,11 +134,11 @@ class Outside:
         return commit
 
     def manifest(self) -> Commit:
-        """Bundles of most enclaves are closed by size, of every third by the clock; every second is of version 1."""
+        """Build a Manifest: every third closes bundles by the clock, others by size; every second is of version 1."""
         number = self._number
         bundle = {"size": 100, "timeout": 20} if number % 3 == 2 else {"size": 3, "timeout": 60_000}
-        heard = {**MANIFEST, **HEARD}
-        content = {**(SMALL_V1 if number % 2 else heard), "bundle": bundle, "meta": {"number": number}}
+        with_pushes = {**MANIFEST, **PUSH_RIGHTS}
+        content = {**(SMALL_V1 if number % 2 else with_pushes), "bundle": bundle, "meta": {"number": number}}
         enc_v = content["enc_v"]
         commit = build_manifest(person("alice"), compact_json(content), self._exp(), enc_v=enc_v)
         self._versions[commit.enclave] = enc_v
@@ -163,8 +163,8 @@ class Outside:
         return self.sign(enclave, "message", f"<message {number}>", ("r", "ab"), ("k", str(number % 7)))
 
     def access(self, enclave: bytes, type_: str) -> Commit:
-        """Somebody gets an endpoint, or loses what it hangs on."""
-        number = ("n", str(self._number))  # no two of one millisecond are the same commit
+        """Give somebody an endpoint, or revoke the right that it depends on."""
+        number = ("n", str(self._number))  # the tag makes two commits of one millisecond different
         who, trait = self.rng.choice([("vera", "admin"), ("nick", "watch"), ("carol", "admin")])
         url = {"endpoint": f"https://{self.rng.randrange(3)}.example/"} if type_ == "Grant" else {}
         if self._versions[enclave] == 1:
@@ -172,13 +172,13 @@ class Outside:
             return self.sign(enclave, "Grant_Push" if url else type_, role, number)
         return self.sign(enclave, type_, give(who, trait, **url), number)
 
-    # What is told
+    # Answers
 
     def take_receipt(self, commit: Commit, wire: Any, seq_pub: bytes) -> None:
         receipt = parse_receipt(encode(wire))
         check_receipt(receipt, commit, seq_pub)
         assert self.receipts.setdefault(commit.hash, receipt) == receipt, "two receipts for one commit"
-        self._told.append(commit)
+        self._acknowledged.append(commit)
         if commit.type == "Manifest":
             self.enclaves.append(commit.enclave)
             self._free[commit.enclave] = []
@@ -192,18 +192,18 @@ class Outside:
 
     def take_event(self, wire: Any) -> None:
         event_id, commit_hash = bytes.fromhex(wire["id"]), bytes.fromhex(wire["hash"])
-        assert event_id not in self.shown, "shown twice"
+        assert event_id not in self.shown, "an event was shown twice"
         self.shown[event_id] = commit_hash
 
-    # What must be so after a crash
+    # Checks after a crash
 
     async def check(self, node: NodeProcess) -> int:
-        """Everything that was told is so; and who got no answer sends again, and gets a receipt.
+        """Check every answer again; send commits without an answer again, which must get a receipt.
 
-        How many commits had been taken without an answer.
+        Return how many of those the node had already accepted.
         """
-        told, self._told = self._told, []
-        told += self.rng.sample(list(self.commits.values()), min(5, len(self.commits)))
+        checked, self._acknowledged = self._acknowledged, []
+        checked += self.rng.sample(list(self.commits.values()), min(5, len(self.commits)))
         unanswered = [commit for commit in self.commits.values() if commit.hash not in self.receipts]
         async with connect(node.url.replace("http", "ws"), ping_interval=None) as ws:
             taken = 0
@@ -212,11 +212,11 @@ class Outside:
                 taken += answer["type"] == "Error"
                 assert answer["type"] == "Receipt" or answer["code"] == "DUPLICATE", answer
                 self.take_receipt(commit, answer.get("receipt", answer), node.seq_pub)
-            for commit in {commit.hash: commit for commit in told + unanswered}.values():
+            for commit in {commit.hash: commit for commit in checked + unanswered}.values():
                 answer = await send(ws, commit)
                 assert answer["code"] == "DUPLICATE", answer
                 assert parse_receipt(encode(answer["receipt"])) == self.receipts[commit.hash]
-        self._told = []
+        self._acknowledged = []
         async with client(node) as http:
             for enclave, heads in self.heads.items():
                 await check_heads(http, enclave, heads, node.seq_pub)
@@ -224,7 +224,7 @@ class Outside:
         return taken
 
     def audit(self, node: Launched) -> None:
-        """The store of a node that has ended: a whole log, in which each commit stands once, as its sender was told."""
+        """Check the store of a dead node: its logs are valid, and each commit is there once, as its receipt states."""
         store = SqliteStore(node.data / "enc.db")
         try:
             report = check_store(store, node.seq_pub, None, lambda more: None)
@@ -234,7 +234,7 @@ class Outside:
         finally:
             store.close()
         found = {event.hash: event for event in events}
-        assert len(found) == len(events), "a commit is there twice"
+        assert len(found) == len(events), "a commit is stored twice"
         assert found.keys() <= self.commits.keys() | self._gone
         for commit_hash, receipt in self.receipts.items():
             assert build_receipt(found[commit_hash]) == receipt
@@ -243,7 +243,7 @@ class Outside:
 
 
 async def send(ws: ClientConnection, commit: Commit) -> Any:
-    """A commit, and the node's answer to it."""
+    """Send a commit, and return the node's answer."""
     await ws.send(encode(wire_commit(commit)).decode())
     async with asyncio.timeout(PATIENCE_S):
         answer = decode(await ws.recv())
@@ -252,7 +252,7 @@ async def send(ws: ClientConnection, commit: Commit) -> Any:
 
 
 async def check_heads(http: httpx.AsyncClient, enclave: bytes, heads: list[TreeHead], seq_pub: bytes) -> None:
-    """Each of these heads is that of a beginning of the log."""
+    """Check that each of these heads is the head of a prefix of the log."""
     answer = await http.get(f"/{enclave.hex()}/sth")
     now = parse_head(answer.content)
     check_bound_head(now, seq_pub, enclave)
@@ -263,23 +263,23 @@ async def check_heads(http: httpx.AsyncClient, enclave: bytes, heads: list[TreeH
 
 
 class Load:
-    """Everybody at once, until the node is gone.
+    """All clients at once, until the node has died.
 
-    `told` hears of each commit that is "sent", "acknowledged" or, where the node may be unavailable, "refused".
+    `report` is called for each commit that is "sent", "acknowledged" or, where the node may be unavailable, "refused".
     """
 
     def __init__(
         self,
         outside: Outside,
         node: NodeProcess,
-        told: Callable[[str], None] = lambda what: None,
+        report: Callable[[str], None] = lambda what: None,
         most: int = MOST,
         may_refuse: bool = False,
     ) -> None:
-        self._outside, self._node, self._told, self._most = outside, node, told, most
+        self._outside, self._node, self._report, self._most = outside, node, report, most
         self._may_refuse = may_refuse
         self._listens_only = False
-        """Whether the WebSocket sends nothing more, since the node has said that it ends."""
+        """Whether the WebSocket only receives, because the node has announced its end."""
 
     def run(self) -> None:
         asyncio.run(self._run())
@@ -302,7 +302,7 @@ class Load:
         async with client(self._node) as http:
             for _ in range(self._most):
                 commit = self._outside.any_commit()
-                self._told("sent")
+                self._report("sent")
                 answer = await http.post("/", content=encode(wire_commit(commit)))
                 self._take(commit, answer.json())
                 if self._outside.rng.random() < 0.2:
@@ -313,10 +313,10 @@ class Load:
     def _take(self, commit: Commit, answer: Any) -> None:
         if answer["type"] == "Receipt":
             self._outside.take_receipt(commit, answer, self._node.seq_pub)
-            self._told("acknowledged")
+            self._report("acknowledged")
         else:
             assert (self._may_refuse, answer["code"]) == (True, "UNAVAILABLE"), answer
-            self._told("refused")
+            self._report("refused")
 
     async def _talk(self) -> None:
         waiting: dict[str, Commit] = {}
@@ -328,15 +328,15 @@ class Load:
                         break
                     commit = self._outside.any_commit()
                     waiting[commit.hash.hex()] = commit
-                    self._told("sent")
+                    self._report("sent")
                     await ws.send(encode(wire_commit(commit)).decode())
                     while len(waiting) >= WINDOW:
-                        self.hear(decode(await ws.recv()), waiting, keys)
-            while waiting:  # what came before the end
-                self.hear(decode(await ws.recv()), waiting, keys)
+                        self.take_message(decode(await ws.recv()), waiting, keys)
+            while waiting:  # answers that were sent before the end
+                self.take_message(decode(await ws.recv()), waiting, keys)
 
     async def subscribe(self, ws: ClientConnection, **more: str) -> TransportKeys:
-        """To what comes after all that is there."""
+        """Subscribe to events after all that are stored; return the keys of the session."""
         session = open_session(person("alice"), self._outside.now() // 1000 + 600)
         enclave, seq_pub = self._outside.enclaves[0], self._node.seq_pub
         body = {"filter": {"timestamp": {"start_at": self._outside.now()}}}
@@ -346,7 +346,7 @@ class Load:
             pass
         return client_keys(session, seq_pub, enclave)
 
-    def hear(self, message: Any, waiting: dict[str, Commit], keys: TransportKeys) -> None:
+    def take_message(self, message: Any, waiting: dict[str, Commit], keys: TransportKeys) -> None:
         if "hash" in message:
             self._take(waiting.pop(message["hash"]), message)
         elif message["type"] == "Event":
@@ -369,7 +369,7 @@ class Story:
         return self._launcher.start(self.data, **{**self._order, **order})
 
     def send(self, node: Launched, *commits: Commit) -> None:
-        """These, one after the other; each must be taken."""
+        """Send these commits in turn; the node must accept each."""
 
         async def run() -> None:
             async with connect(node.url.replace("http", "ws"), ping_interval=None) as ws:
@@ -379,7 +379,7 @@ class Story:
         asyncio.run(run())
 
     def found(self, enclaves: int = 3) -> None:
-        """A node without a fault founds some enclaves, and is killed."""
+        """Create some enclaves on a node without a fault, and kill it."""
         node = self.start()
         assert node.url, node.log()
         manifests = [self.outside.manifest() for _ in range(enclaves)]
@@ -389,7 +389,7 @@ class Story:
         self._last = node
 
     def die(self, node: Launched) -> None:
-        """The node is killed; the next one is held to what it had told."""
+        """Check that the node was killed, and check the next one against its answers."""
         assert node.wait() == -signal.SIGKILL, node.log()
         self.recover()
         self._kills += 1
@@ -397,7 +397,7 @@ class Story:
             self.audit()
 
     def recover(self) -> None:
-        """A node without a fault is held to everything that was told, and killed too."""
+        """Check a node without a fault against all answers so far, and kill it too."""
         node = self._last = self.start()
         assert node.url, node.log()
         self.check(node)
@@ -410,11 +410,11 @@ class Story:
         self.outside.audit(self._last)
 
     def log(self) -> str:
-        """Of all its nodes."""
+        """Return the log that all nodes of this data directory have written."""
         return self._last.log()
 
     def turn(self, node: Launched, times: int) -> None:
-        """Let the sequencer go round this often; each time it also does what has fallen due."""
+        """Let the sequencer run this many rounds; in each it also does the work that is due."""
         with httpx.Client(base_url=node.url, timeout=PATIENCE_S, verify=NO_TLS, trust_env=False) as http:
             for _ in range(times):
                 assert http.get("/health").status_code == 200

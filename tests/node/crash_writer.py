@@ -1,6 +1,6 @@
-"""A process to be killed: writes commits to a store as fast as it can and prints each receipt once it has it.
+"""A process to be killed: it writes commits to a store as fast as it can and prints each receipt once it has it.
 
-Between them it does what a node does with queues: makes batches, and keeps what became of them.
+In between it handles queues as a node does: it makes batches, and records their outcomes.
 """
 
 import sys
@@ -48,7 +48,7 @@ def main() -> None:
 
 
 def access(number: int, enc_v: int) -> tuple[str, str]:
-    """Somebody gets an endpoint, another one, or loses it."""
+    """Give somebody an endpoint, replace it, or revoke it."""
     who, trait = ("vera", "view") if number % 2 else ("nick", "watch")
     url, gives = f"https://{number % 3}.example/", number % 7 != 0
     if enc_v == 1:

@@ -21,14 +21,17 @@ PATIENCE_S = 60
 
 
 class Hooks:
-    """`answers` says what a hook answers to a push: 200 where nothing else is said. A hook that hangs says nothing."""
+    """An HTTP server with hooks. `answers`: each hook's status for a push, by default 200.
+
+    A hook that hangs does not answer.
+    """
 
     def __init__(self, tls: ssl.SSLContext | None = None) -> None:
-        """With `tls`, on localhost by https."""
+        """Start the server; with `tls`, on localhost by HTTPS."""
         self._origin = "http://127.0.0.1" if tls is None else "https://localhost"
         self.changed = threading.Condition()
         self.pushes: dict[str, list[OpenedPush]] = defaultdict(list)
-        """Those that came, answered or not."""
+        """The requests that have arrived, answered or not."""
         self.answers: Callable[[str, int], int] = lambda name, push_seq: 200
         self._hanging: set[str] = set()
         hooks = self
@@ -67,7 +70,7 @@ class Hooks:
             self._hanging.update(names)
 
     def let_go(self, *names: str) -> None:
-        """These answer from now on, and what hangs; without names all."""
+        """Let these hooks answer from now on, and release their hanging requests; without names, all hooks."""
         with self.changed:
             self._hanging.difference_update(names or set(self._hanging))
             self.changed.notify_all()
@@ -77,11 +80,11 @@ class Hooks:
             assert self.changed.wait_for(holds, PATIENCE_S), dict(self.pushes)
 
     def numbers(self, name: str) -> list[int]:
-        """The push_seq of each push that came."""
+        """Return the push_seq of each push that has arrived."""
         return [push.body["push_seq"] for push in self.pushes[name]]
 
     def seqs(self, name: str) -> list[int]:
-        """The seq of each event that was pushed, in one enclave, every batch counted once and in its place."""
+        """Return the seqs of the events that were pushed in one enclave; a repeated batch counts once, at its place."""
         bodies = {push.body["push_seq"]: push.body for push in self.pushes[name]}
         return [
             event["seq"]
@@ -108,4 +111,4 @@ class _Server(ThreadingHTTPServer):
     request_queue_size = 1024
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """A node that was killed, or has waited long enough, is gone."""
+        """Ignore errors of connections that the node has closed, because it was killed or its time limit was over."""

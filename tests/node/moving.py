@@ -99,20 +99,20 @@ def migrate_commit(enclave: Enclave, to: Served, by: str = "alice", events: Sequ
 
 
 def move(enclave: Enclave, to: Served, by: str = "alice") -> Enclave:
-    """A peaceful move."""
+    """Move the enclave peacefully."""
     enclave.node.submit(migrate_commit(enclave, to, by))
     done(to, log_of(enclave, by)[-1], enclave.node.url)
     return enclave.at(to)
 
 
 def force(enclave: Enclave, to: Served, by: str = "alice", upto: int | None = None) -> Enclave:
-    """A forced move: from a copy of the log, or from the part up to a seq."""
+    """Move by force: from a copy of the log, or from the part up to a seq."""
     events = log_of(enclave, by)[: None if upto is None else upto + 1]
     done(to, migrate_commit(enclave, to, by, events), archive=archive_of(events))
     return enclave.at(to)
 
 
-class Telling:
+class ExportNode:
     """A node that only exports: it serves the events that it was given, page by page, with its own key.
 
     `twist` may change the body of an answer, `answer` may give any answer in its place.
@@ -155,7 +155,7 @@ class Telling:
                 self.wfile.write(body)
 
             def log_message(self, *args: Any) -> None:
-                """Nothing."""
+                """Log nothing."""
 
         return Handler
 

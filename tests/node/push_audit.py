@@ -1,6 +1,6 @@
-"""Queues held to the logs: whoever was to hear of an event has it once, in order, and nobody has anything else.
+"""Compare the push queues of a store with its logs: every recipient has each event once, in order, and no other events.
 
-Who was to hear is judged anew for every event, from the log alone, which is taken to be sound.
+The recipients of every event are judged again from the log alone, which the check assumes to be valid.
 """
 
 from collections import Counter, defaultdict
@@ -15,16 +15,16 @@ from enc.node.store.push_interface import Endpoints, register
 from enc.node.store.store_interface import Store
 
 Queue = tuple[bytes, str]
-Heard = dict[Queue, dict[bytes, list[int]]]
+SeqsByQueue = dict[Queue, dict[bytes, list[int]]]
 """Seqs by queue and enclave."""
 
 
 class Expected:
-    """What the logs give."""
+    """The queues and counts that follow from the logs."""
 
     def __init__(self, store: Store) -> None:
-        self.pushed: Heard = defaultdict(lambda: defaultdict(list))
-        self.notified: Heard = defaultdict(lambda: defaultdict(list))
+        self.pushed: SeqsByQueue = defaultdict(lambda: defaultdict(list))
+        self.notified: SeqsByQueue = defaultdict(lambda: defaultdict(list))
         self.counts: dict[tuple[bytes, int], int] = {}
         """type_seq of each event."""
         self.types: dict[tuple[bytes, int], str] = {}
@@ -53,14 +53,17 @@ class Expected:
                 state.policy, subject, event.from_, bitmasks, draft.is_closed, state.sequencer
             )
             for queue in {(identity, url) for (identity, _), url in endpoints.items() if identity in rights}:
-                heard = self.pushed if rights[queue[0]] == "P" else self.notified
-                heard[queue][enclave].append(event.seq)
+                of_recipient = self.pushed if rights[queue[0]] == "P" else self.notified
+                of_recipient[queue][enclave].append(event.seq)
             register(endpoints, effects)
         assert store.endpoints(enclave) == endpoints
 
 
 def check_queues(store: Store) -> int:
-    """Nothing may be retired yet. What waits is made into batches. How many events were pushed."""
+    """Make batches of all waiting events, and check every queue. Return how many events were pushed.
+
+    No batch may be retired yet.
+    """
     while store.fan_out(store.clock()):
         pass
     expected, total = Expected(store), 0
@@ -80,16 +83,16 @@ def check_queues(store: Store) -> int:
         kept = {enclave: seqs for enclave, seqs in pushed.items() if not store.is_purged(enclave)}
         assert kept == expected.pushed.get(queue, {})
         total += sum(map(len, kept.values()))
-        told = {notice.enclave: notice.seq for batch in batches for notice in batch.notices}
+        notified = {notice.enclave: notice.seq for batch in batches for notice in batch.notices}
         for enclave, seqs in expected.notified.get(queue, {}).items():
-            assert told[enclave] == seqs[-1]
+            assert notified[enclave] == seqs[-1]
     assert seen >= expected.pushed.keys() | expected.notified.keys()
     return total
 
 
 def check_notice(expected: Expected, queue: Queue, enclave: bytes, seq: int, type_seq: dict[str, int]) -> None:
-    heard = [each for each in expected.notified[queue][enclave] if each <= seq]
-    assert heard[-1] == seq
-    latest = {expected.types[enclave, each]: expected.counts[enclave, each] for each in heard}
+    of_recipient = [each for each in expected.notified[queue][enclave] if each <= seq]
+    assert of_recipient[-1] == seq
+    latest = {expected.types[enclave, each]: expected.counts[enclave, each] for each in of_recipient}
     assert type_seq.items() <= latest.items()
     assert expected.types[enclave, seq] in type_seq

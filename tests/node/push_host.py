@@ -68,7 +68,7 @@ def listen(host: Host, enclave: bytes, name: str, trait: str = "view", url: str 
 
 
 def say(host: Host, enclave: bytes, count: int, type_: str = "message", by: str = "bob", text: str = "") -> None:
-    """Events of one transaction."""
+    """Send this many events in one transaction."""
     commits = [host.commit(enclave, by, type_, f"{text}{i}") for i in range(count)]
     assert all(isinstance(outcome, Receipt) for outcome in host.run(*commits))
 
@@ -83,7 +83,7 @@ def spread(host: Host, limits: BatchLimits = BatchLimits()) -> None:  # noqa: B0
 
 
 def pushed(host: Host, name: str, url: str = URL, enclave: bytes | None = None) -> list[int]:
-    """The seqs of all events that a queue has, once all that waits is in batches; each once and in order."""
+    """Make batches of all waiting events; return the seqs of a queue's events. Each must be there once and in order."""
     spread(host)
     batches = all_batches(host.store, name, url)
     assert [batch.push_seq for batch in batches] == list(range(1, len(batches) + 1))
@@ -97,7 +97,7 @@ def notices(host: Host, name: str, url: str = URL) -> list[BatchNotice]:
 
 
 def queued(host: Host, batches: int = 3) -> int:
-    """A queue with this many batches; its number."""
+    """Create a queue with this many batches; return its number."""
     enclave = found(host)
     listen(host, enclave, "vera")
     for _ in range(batches):

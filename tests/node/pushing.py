@@ -1,6 +1,6 @@
-"""An enclave whose events are pushed, and batches of them that a test makes when it wants one.
+"""An enclave whose events are pushed, and batches that a test makes on demand.
 
-alice owns, bob writes, vera is pushed messages and one slot, nick is told of messages.
+alice owns it, bob writes, vera is pushed messages and one slot, nick gets notices of messages.
 """
 
 from typing import Any
@@ -15,7 +15,7 @@ from tests.node.served import DEV, PATIENCE_S, SMALL, Enclave, Json, Served
 URL, OTHER_URL = "https://hooks.example/push", "https://hooks.example/other"
 
 CONFIG: NodeConfig = structs.replace(DEV, push=PushSettings(interval_s=3600))
-"""Nothing is made into batches but by `spread`."""
+"""Settings of a node that makes batches only when a test calls `spread`."""
 
 _FEED = {"alias": "feed", "gate": {"operator": ["owner"]}}
 _WHERE = {"scope": ["OUTSIDER", "MEMBER"], "trait": ["dataview", "watcher", "helper"]}
@@ -46,7 +46,7 @@ PUSHED: Json = {
 
 
 def room(node: Served, **changes: Any) -> Enclave:
-    """The enclave, with vera's endpoint and nick's."""
+    """Create the enclave, with an endpoint for vera and one for nick."""
     enclave = node.found(PUSHED, **changes)
     register(enclave, "vera", "dataview")
     register(enclave, "nick", "watcher")
@@ -66,14 +66,14 @@ def revoke(enclave: Enclave, name: str, trait: str) -> None:
 
 
 def say(enclave: Enclave, *texts: str, type_: str = "message") -> list[int]:
-    """Messages of bob's that become one batch of each recipient's; their seqs."""
+    """Send messages by bob, which become one batch for each recipient; return their seqs."""
     seqs = [enclave.send("bob", type_, text).seq for text in texts]
     spread(enclave.node)
     return seqs
 
 
 def spread(node: Served) -> None:
-    """Make batches of what waits."""
+    """Make batches of the waiting events."""
     node.node.sequencer.call(lambda: node.store.fan_out(node.clock.now, BatchLimits())).result(PATIENCE_S)
 
 
@@ -96,6 +96,6 @@ def numbers(batches: list[Json]) -> list[int]:
 
 
 def seqs(batch: Json, enclave: Enclave) -> list[int]:
-    """Of the events that a batch has of an enclave."""
+    """Return the seqs of an enclave's events in a batch."""
     found = [each for each in batch.get("push", {"enclaves": []})["enclaves"] if each["enclave"] == enclave.id.hex()]
     return [event["seq"] for each in found for event in each["events"]]

@@ -1,4 +1,4 @@
-"""A peer that writes to a node byte by byte and reads only what a test asks for; and measures of the node."""
+"""A peer that writes to a node byte by byte and reads only on demand, and measures of the node's process."""
 
 import select
 import socket
@@ -22,7 +22,7 @@ MIB = 1 << 20
 
 
 def rss(node: RunningNode) -> int:
-    """Bytes of memory that the node's process holds."""
+    """Return the bytes of memory that the node's process holds."""
     status = Path(f"/proc/{node.pid}/status").read_text()
     (line,) = [line for line in status.splitlines() if line.startswith("VmRSS:")]
     return int(line.split()[1]) * 1024
@@ -33,7 +33,7 @@ def answers(messages: Sequence[Json]) -> Counter[str]:
 
 
 class Raw:
-    """A TCP connection to the node, byte by byte."""
+    """A TCP connection to the node, written byte by byte."""
 
     def __init__(self, node: RunningNode, receive_buffer: int = 0) -> None:
         parts = urlsplit(node.url)
@@ -53,7 +53,7 @@ class Raw:
 
     @property
     def is_held(self) -> bool:
-        """Whether the node's process still has its end of this connection; one without a process has no inode."""
+        """Return whether the node's process still holds its end: a connection without a process has no inode."""
         ours, theirs = self.socket.getsockname()[1], self.socket.getpeername()[1]
         for line in Path("/proc/net/tcp").read_text().splitlines()[1:]:
             fields = line.split()
@@ -65,7 +65,7 @@ class Raw:
         self.socket.sendall(data)
 
     def end(self) -> None:
-        """End it for whoever still sends or reads here."""
+        """Shut the connection down in both directions, for all threads that use it."""
         with suppress(OSError):
             self.socket.shutdown(socket.SHUT_RDWR)
 
@@ -104,7 +104,7 @@ class Raw:
         return taken
 
     def read_frame(self) -> tuple[int, bytes]:
-        """Opcode and payload of the next frame; a server's are not masked."""
+        """Return the opcode and payload of the next frame; a server does not mask its frames."""
         first, size = self._take(2)
         if size == 126:
             size = int.from_bytes(self._take(2), "big")
@@ -113,7 +113,7 @@ class Raw:
         return first & 15, self._take(size)
 
     def next(self) -> Json:
-        """The next message; pings are passed over, and not answered."""
+        """Return the next message; skip pings, and do not answer them."""
         opcode, payload = self.read_frame()
         while opcode == Opcode.PING:
             opcode, payload = self.read_frame()
@@ -122,7 +122,7 @@ class Raw:
         return message
 
     def rest(self) -> bytes:
-        """Everything up to the end of the connection, which the node must make."""
+        """Return everything up to the end of the connection, which the node must close."""
         try:
             while True:
                 self._more()
@@ -131,7 +131,7 @@ class Raw:
 
 
 def pour(raw: Raw, data: bytes, most: int) -> int:
-    """Send it again and again until the node closes, or takes nothing for a while; how much it took."""
+    """Send the data repeatedly until the node closes or stops reading; return how many bytes it took."""
     raw.socket.setblocking(False)
     sent = 0
     try:

@@ -36,15 +36,15 @@ def free_port() -> int:
 
 
 class RunningNode:
-    """`enc node run --data DATA --port 0 --dev`, ready to be asked; further flags come last, so theirs hold.
+    """`enc node run --data DATA --port 0 --dev`, ready for requests; further flags come last, so they win.
 
         with RunningNode(tmp_path / "node") as node:
             httpx.get(node.url + "/info")
 
-    A node on the same data directory again continues where the one before stopped or was killed. The settings of the
-    environment do not reach it, but for those of `env`; `first` are lines of Python that it runs before it starts.
-    What it writes on stderr is appended to the file `stderr` beside the data directory. Leaving the block stops it, and
-    fails if it had died or does not stop cleanly; after an exception it is killed.
+    A node on the same data directory continues where the previous one stopped or was killed. It gets no settings from
+    the environment except those of `env`; `first` are lines of Python that it runs before it starts. Its stderr is
+    appended to the file `stderr` beside the data directory. Leaving the block stops the node, and fails if it had died
+    or does not stop cleanly; after an exception the node is killed.
     """
 
     url: str
@@ -89,11 +89,11 @@ class RunningNode:
         return self._process.poll() is None
 
     def log(self) -> str:
-        """What it has written on stderr."""
+        """Return its output on stderr."""
         return self.stderr.read_text(errors="replace")
 
     def stop(self) -> None:
-        """End it as an operator does, with SIGTERM. It must still be there, and must exit with 0."""
+        """Stop it as an operator does, with SIGTERM. It must still run, and must exit with 0."""
         try:
             assert self.is_alive, f"the node had died: {self._ending()}"
             self._process.terminate()
@@ -105,7 +105,7 @@ class RunningNode:
             self.kill()
 
     def kill(self) -> None:
-        """End it as a power cut does, with SIGKILL; nothing happens if it has ended."""
+        """Kill it like a power cut, with SIGKILL, unless it has ended."""
         self._process.kill()
         self._process.wait()
         for pipe in (self._process.stdin, self._process.stdout):

@@ -164,7 +164,7 @@ class Served:
 
     @property
     def connections_state(self) -> Any:
-        """The server's state; its connections are of the node's own protocols."""
+        """Return the server's state; its connections are of the node's own protocols."""
         return self.server.server_state
 
     def on_loop(self, work: Callable[[], T]) -> T:

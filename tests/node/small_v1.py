@@ -1,4 +1,4 @@
-"""A small enclave of version 1: alice owns it, bob writes, carol is an admin, dave is pushed to, mallory is nobody."""
+"""A small enclave of version 1: alice owns it, bob writes, carol is an admin, dave gets pushes, mallory has no role."""
 
 from tests.core.world import pub
 from tests.core.world_v1 import OWNER, initial, manifest, row
@@ -29,7 +29,7 @@ SCHEMA = [
     row("*", "Member", "R"),
     row("*", "DataView", "P"),
 ]
-"""`Shared` is a content event here."""
+"""The types of content events: here `Shared` is one."""
 
 SMALL_V1 = manifest(
     SCHEMA,

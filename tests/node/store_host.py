@@ -1,4 +1,4 @@
-"""A sequencer over a store without threads, and logs that are written by hand."""
+"""A sequencer over a store without threads, and logs written by hand."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -44,7 +44,7 @@ MANIFEST: dict[str, Any] = {
 
 
 class Host:
-    """A store with a sequencer on it, driven by hand."""
+    """A store with a sequencer, driven by hand."""
 
     def __init__(self, store: Store) -> None:
         self.store, self.now, self.outcomes, self.steps = store, START, list[CommitOutcome](), list[Step]()
@@ -88,7 +88,7 @@ def seqs(store: Store, enclave: bytes, readable: ReadRights = EVERYTHING, **filt
 
 
 def live(host: Host) -> tuple[bytes, list[Event]]:
-    """A small life: bundles closed by size and by time, an Update, a Delete, a slot, tags."""
+    """Write a small history: bundles closed by size and by time, an Update, a Delete, a slot, tags."""
     enclave = host.found()
     first = host.send(enclave, "alice", "message", "one", ("r", "ab"), ("k",))
     second = host.send(enclave, "alice", "message", "two", ("r", "cd", "reply"))
@@ -104,7 +104,7 @@ NO_EFFECTS = Effects()
 
 
 class Log:
-    """A log written by hand: nothing is signed, and hashes are what a test wants them to be."""
+    """A log written by hand: nothing is signed, and the test chooses the hashes."""
 
     def __init__(self, *stores: Store, **changes: Any) -> None:
         self.stores, self.steps = stores, list[Step]()
@@ -117,7 +117,7 @@ class Log:
         self.events = [event]
 
     def add(self, type_: str = "message", *, subject: str = "", effects: Effects = NO_EFFECTS, **fields: Any) -> Event:
-        """The next event; it is of the subject type `subject`, or else of its own."""
+        """Add the next event; its subject type is `subject`, by default its own type."""
         seq = self.state.seq + 1
         digest = sha256(self.enclave + seq.to_bytes(8, "big"))
         event = Event(
@@ -147,7 +147,7 @@ class Log:
         return event
 
     def revise(self, type_: str, target: Event, **fields: Any) -> Event:
-        """An Update or a Delete."""
+        """Add an Update or a Delete."""
         supersedes = (target.id,) if type_ == "Update" else ()
         effects, tags = Effects(supersedes=supersedes, erases=(target.id,)), (("r", target.id.hex()),)
         return self.add(type_, subject=target.type, effects=effects, tags=tags, **fields)
@@ -159,7 +159,7 @@ class Log:
 
 
 def effort(store: SqliteStore, work: Callable[[], Any]) -> tuple[Any, int]:
-    """What the work gives, and how many steps SQLite's machine makes for it."""
+    """Return the result of the work, and the number of steps of SQLite's virtual machine that it takes."""
     steps = 0
 
     def step() -> int:
@@ -167,7 +167,7 @@ def effort(store: SqliteStore, work: Callable[[], Any]) -> tuple[Any, int]:
         steps += 1
         return 0
 
-    store.clock()  # one connection is open, and so it is the one that is lent
+    store.clock()  # only one connection is open, so the work uses it
     (db,) = store.database.readers._idle
     db.set_progress_handler(step, 1)
     result = work()
@@ -177,7 +177,7 @@ def effort(store: SqliteStore, work: Callable[[], Any]) -> tuple[Any, int]:
 
 @contextmanager
 def failing_commit(store: SqliteStore) -> Iterator[None]:
-    """Everything can be written, but not committed: a promise is broken that SQLite checks then."""
+    """Let every COMMIT fail: it violates a constraint that SQLite checks only then."""
     db = store.database.writer.db
     db.executescript(
         "PRAGMA foreign_keys = ON; CREATE TABLE IF NOT EXISTS kept (x PRIMARY KEY);"

@@ -156,7 +156,7 @@ def test_a_section_in_parts_is_put_together(file: Path) -> None:
 
 
 def other(key: str) -> tuple[str, Any]:
-    """A value that is not the default, and how a variable spells it."""
+    """Return a value that is not the default, and its spelling in a variable."""
     value: Any = FIELDS[key].default
     if isinstance(value, bool):
         return str(not value).lower(), not value

@@ -1,4 +1,4 @@
-"""A node that is killed at any moment: what anyone was told stays true, and nothing is there twice."""
+"""A node that is killed at any moment: every answer that it gave stays true, and nothing is stored twice."""
 
 import asyncio
 import random
@@ -80,7 +80,7 @@ def test_killed_at_random_under_load(tmp_path: Path) -> None:
 
 
 def kill_at_random(launcher: Launcher, data: Path, seed: int) -> None:
-    """Each node is held to what was told before it, and is the next to die."""
+    """Kill nodes at random; each is checked against the answers of those before it."""
     story, rng = Story(launcher, data, seed), random.Random(seed)
     story.found()
     for kills in range(1, KILLS + 1):
@@ -130,7 +130,7 @@ def test_stopped_under_load_it_answers_what_it_took(launcher: Launcher, tmp_path
 
 @pytest.mark.skipif(not hasattr(socket, "TCP_CORK"), reason="messages cannot be held back here")
 def test_what_comes_after_the_end_of_a_connection_is_answered_or_not_taken(launcher: Launcher, tmp_path: Path) -> None:
-    """A connection ends with its last subscription; commits may be on their way then."""
+    """A connection ends with its last subscription, while commits may be in flight."""
     story = Story(launcher, tmp_path / "data")
     story.found()
     node, outside = story.start(), story.outside
@@ -147,7 +147,7 @@ def test_what_comes_after_the_end_of_a_connection_is_answered_or_not_taken(launc
             waiting = {commit.hash.hex(): commit for commit in commits}
             with suppress(ConnectionClosed):
                 while waiting:
-                    load.hear(decode(await ws.recv()), waiting, keys)
+                    load.take_message(decode(await ws.recv()), waiting, keys)
 
     asyncio.run(run())
     assert story.check(node) == 0
@@ -156,7 +156,7 @@ def test_what_comes_after_the_end_of_a_connection_is_answered_or_not_taken(launc
 
 @contextmanager
 def in_one_piece(ws: ClientConnection) -> Iterator[None]:
-    """What is sent meanwhile arrives at one time."""
+    """Send the data of this block in one TCP segment."""
     tcp = ws.transport.get_extra_info("socket")
     tcp.setsockopt(socket.IPPROTO_TCP, socket.TCP_CORK, 1)
     yield
@@ -238,7 +238,7 @@ def test_killed_while_it_purges(launcher: Launcher, tmp_path: Path, point: str) 
 
 
 def check_gone(story: Story, commits: list[Commit]) -> None:
-    """Not one byte is left of these contents; of others there is."""
+    """Check that no byte of these contents is left in the store, and that other contents are."""
     stored = (story.data / "enc.db").read_bytes()
     assert not [commit.content for commit in commits if commit.content and commit.content.encode() in stored]
     kept = [commit for commit in story.outside.commits.values() if commit.type == "note"]
@@ -246,7 +246,7 @@ def check_gone(story: Story, commits: list[Commit]) -> None:
 
 
 def terminate_one(story: Story) -> list[Commit]:
-    """An enclave is founded, filled and terminated. All its commits, which nobody counts on any more."""
+    """Create an enclave, fill it and terminate it. Return all its commits, which are not checked any more."""
     outside, node = story.outside, story.start()
     before = set(outside.commits)
     manifest = outside.manifest()
@@ -258,6 +258,6 @@ def terminate_one(story: Story) -> list[Commit]:
 
 
 async def ask_again(node: Launched, commits: list[Commit]) -> list[str]:
-    """The codes of the answers to commits that must not be taken."""
+    """Return the codes of the answers to commits that the node must reject."""
     async with connect(node.url.replace("http", "ws"), ping_interval=None) as ws:
         return [(await send(ws, commit))["code"] for commit in commits]

@@ -1,4 +1,4 @@
-"""A node on a machine that fails: what it cannot write it refuses, what it told stays so, and it recovers by itself."""
+"""A node on a failing machine: it rejects what it cannot write, keeps what it acknowledged, and recovers by itself."""
 
 import asyncio
 import os
@@ -39,7 +39,7 @@ def launcher() -> Iterator[Launcher]:
 
 
 class Client(AbstractContextManager["Client"]):
-    """Asks one node, and compares what it says with how it must be."""
+    """Sends requests to one node, and checks its answers."""
 
     def __init__(self, outside: Outside, node: Launched | RunningNode) -> None:
         self._outside, self._node = outside, node
@@ -72,7 +72,7 @@ class Client(AbstractContextManager["Client"]):
         self._outside.take_receipt(commit, answer.json(), self._node.seq_pub)
 
     def check_fails(self) -> None:
-        """Writing is refused on both ways in, in words that a client can go by; reading goes on."""
+        """Check that the node rejects writes by HTTP and WebSocket with UNAVAILABLE, and still answers reads."""
         assert self.health() == (503, "failing")
         for commit in (self._outside.any_commit(), self._outside.manifest()):
             answer = self.post(commit)
@@ -91,11 +91,11 @@ class Client(AbstractContextManager["Client"]):
 
 Node = Launched | RunningNode
 Fault = Callable[[bool], None]
-"""Makes the machine fail, or mends it."""
+"""A switch: True makes the machine fail, False repairs it."""
 
 
 def check_fault(outside: Outside, node: Node, fault: Fault) -> None:
-    """Twice: what recovers once may not recover again."""
+    """Check the fault twice: a node that recovers once may not recover again."""
     with Client(outside, node) as client:
         for _ in range(2):
             client.check_works()
@@ -108,7 +108,7 @@ def check_fault(outside: Outside, node: Node, fault: Fault) -> None:
 
 
 def check_fault_under_load(outside: Outside, node: Node, fault: Fault) -> None:
-    """The machine fails in the middle of it, and is mended when some were refused."""
+    """Check a machine that starts to fail under load, and is repaired after some commits were rejected."""
     counts = {"sent": 0, "acknowledged": 0, "refused": 0}
 
     def count(what: str) -> None:
@@ -125,7 +125,7 @@ def check_fault_under_load(outside: Outside, node: Node, fault: Fault) -> None:
 
 
 def check_all(story: Story, start: Callable[[], Node], fault_of: Callable[[Node], Fault]) -> None:
-    """Alone, under load, and when the node is stopped or killed while the machine still fails."""
+    """Check a fault alone, under load, and while the node is stopped or killed on the failing machine."""
     story.found()
     with start() as node:
         fault = fault_of(node)
@@ -150,7 +150,7 @@ def fail_at_the_end(outside: Outside, node: Node, fault: Fault, end: Callable[[]
 
 
 def full_disk(node: Node) -> Fault:
-    """No file of the node's can grow, nor be written beyond its first byte: not even its log."""
+    """Let no file of the node grow, nor be written beyond its first byte, not even its log."""
     before = resource.prlimit(node.pid, resource.RLIMIT_FSIZE)
 
     def switch(fails: bool) -> None:
@@ -161,7 +161,7 @@ def full_disk(node: Node) -> Fault:
 
 
 def flagged(flag: Path, text: str) -> Fault:
-    """Something fails while this file is there and says what."""
+    """Return a fault that lasts while this file exists; its text names the failing statements."""
 
     def switch(fails: bool) -> None:
         if fails:
@@ -187,7 +187,7 @@ def test_a_statement_fails(launcher: Launcher, tmp_path: Path, statements: str) 
 
 
 def test_a_commit_is_made_but_reported_as_failed(launcher: Launcher, tmp_path: Path) -> None:
-    """Whoever was refused finds it there when they send it again; and what others send goes on after it."""
+    """A rejected client finds its commit when it sends it again, and others' commits continue after it."""
     story, fault = Story(launcher, tmp_path / "data"), flagged(tmp_path / "failing", "COMMIT late")
     check_all(story, lambda: story.start(failing=str(tmp_path / "failing")), lambda node: fault)
 
@@ -228,7 +228,7 @@ ssize_t pwrite64(int fd, const void *data, size_t size, off64_t at) {
 
 @pytest.fixture(scope="module")
 def shim(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A library to be loaded before all others, by which the system's calls fail."""
+    """Build a library that is loaded before all others and makes system calls fail."""
     compiler = shutil.which("cc")
     if compiler is None or not sys.platform.startswith("linux"):
         pytest.skip("no C compiler here, or no LD_PRELOAD")
@@ -241,7 +241,7 @@ def shim(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.parametrize("what", ["sync", "space"])
 def test_the_disk_fails(tmp_path: Path, shim: Path, what: str) -> None:
-    """fsync is refused, as by a disk that loses what is written; or there is no space left."""
+    """fsync fails, as on a disk that loses data; or there is no space left."""
     fault = flagged(tmp_path / "fault", what)
     with Launcher(LD_PRELOAD=str(shim), FAULT=str(tmp_path / "fault")) as launcher:
         story = Story(launcher, tmp_path / "data")
@@ -292,9 +292,9 @@ def command(data: Path) -> list[str]:
 
 
 def first_line(node: "subprocess.Popen[bytes]") -> bytes:
-    """Empty when it has ended without one."""
+    """Return the first line of output; empty if the node has ended without one."""
     assert node.stdout is not None
-    assert select.select([node.stdout], [], [], PATIENCE_S)[0], "a node neither got ready nor ended"
+    assert select.select([node.stdout], [], [], PATIENCE_S)[0], "a node neither became ready nor ended"
     return node.stdout.readline()
 
 

@@ -1,4 +1,4 @@
-"""The version 1 document's matrices against a node: every role, every event type, every op, by trying it over HTTP."""
+"""The version 1 document's matrices on a node: every role, every event type, every op, tried over HTTP."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -22,7 +22,7 @@ def node() -> Iterator[Served]:
 
 
 class Place:
-    """An enclave with one of the schemas. One that was written to is left, and the next cell gets a new one."""
+    """An enclave with one of the schemas. A cell that writes to it leaves it, and the next cell gets a new one."""
 
     def __init__(self, node: Served, name: str) -> None:
         self.node, (self.table, schema) = node, MATRICES[name]
@@ -38,7 +38,7 @@ class Place:
         return self._fresh
 
     def tries(self, who: str, type_: str, content: Any, *tags: tuple[str, ...], paused: bool = False) -> str:
-        """The code of the refusal, or "" once it was done."""
+        """Return the code of the rejection, or "" if the operation succeeded."""
         enclave = self.enclave()
         if paused:
             self._fresh = None
@@ -61,7 +61,7 @@ def roles_of(place: Place, who: str, *more: str) -> set[str]:
 
 
 def contents(place: Place, event: str) -> dict[str, Any]:
-    """For each way to create an event of the type, a content: by the role it is about, where it is about one."""
+    """Return a content for each way to create an event of the type: one per role that it can be about."""
     if event == "Move":
         return {f"C {role}": change("mona", 0, 1 << 32 + i) for i, role in enumerate(place.roles)}
     if event in WITH_TARGETS:
@@ -101,7 +101,7 @@ REVISED = [
 @pytest.mark.parametrize(("name", "event"), REVISED)
 @pytest.mark.parametrize(("op", "type_", "content"), [("U", "Update", "new"), ("D", "Delete", {"reason": "author"})])
 def test_who_revises(node: Served, name: str, event: str, op: str, type_: str, content: Any) -> None:
-    """Each tries it on an event of each author's."""
+    """Everyone tries it on an event of each author."""
     place = Place(node, name)
     authors = [who for who in EVERYBODY if "C" in expected(place.table, event, roles_of(place, who))]
     assert authors
@@ -115,7 +115,7 @@ def test_who_revises(node: Served, name: str, event: str, op: str, type_: str, c
 
 @pytest.mark.parametrize("name", MATRICES)
 def test_who_reads(node: Served, name: str) -> None:
-    """One event of each type that somebody may create; each asks for all of each type."""
+    """There is one event of each type that somebody may create; everyone queries each type."""
     place = Place(node, name)
     enclave, written = place.enclave(), {"Manifest": "olga"}
     for event in sorted(place.table, key=lambda event: event == "Revoke_Self"):
@@ -130,7 +130,7 @@ def test_who_reads(node: Served, name: str) -> None:
     for event, author in written.items():
         for who in EVERYBODY:
             if who == "mark":
-                continue  # who may have left by the Revoke_Self
+                continue  # they may have left by the Revoke_Self
             reads = "R" in expected(place.table, event, roles_of(place, who, *(["Self"] if who == author else [])))
             response = enclave.ask_raw(who, "Query", filter={"type": event})
             shown = response.status_code == 200 and bool(enclave.query(who, type=event))

@@ -1,4 +1,4 @@
-"""Enclaves of version 1 on a node: beside those of version 2, by the same ways, with the codes of their own rules."""
+"""Enclaves of version 1 on a node: beside those of version 2, by the same requests, with codes of their own rules."""
 
 import threading
 from collections.abc import Iterator
@@ -55,14 +55,14 @@ def enclave(node: Served) -> Enclave:
 
 @pytest.fixture(params=["memory", "sqlite"])
 def stored(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Served]:
-    """A node on each store."""
+    """Return a node on each kind of store."""
     store: Store = MemoryStore() if request.param == "memory" else SqliteStore(tmp_path / "enc.db")
     with closing(store), Served(store=store) as served:
         yield served
 
 
 def bitmask(enclave: Enclave, name: str) -> int:
-    """What the node says now that somebody is."""
+    """Return the bitmask that the node reports for somebody."""
     found = enclave.ask(name, "State_Proof", namespace="rbac", key=pub(name), mode="current")
     return int(found["v"] or "0", 16)
 
@@ -154,7 +154,7 @@ def test_a_second_manifest_exists_already(node: Served, enclave: Enclave) -> Non
     assert bad(node.post(wire_commit(again))).code == "ENCLAVE_EXISTS"
 
 
-# Every type with its effect on what the node says that people are
+# Every type, with its effect on the bitmasks that the node reports
 
 DONE: dict[str, tuple[str, str, Any, dict[str, int]]] = {
     "Grant": ("carol", "Grant", has("mallory", "Member"), {"mallory": MEMBER}),
@@ -349,7 +349,7 @@ def test_only_the_owner_takes_a_checkpoint_and_exports(enclave: Enclave) -> None
     assert enclave.denied("alice", "Export").code == "UNAUTHORIZED"
 
 
-# Update and Delete, and what they erase
+# Update and Delete, and the contents that they erase
 
 
 def test_update_and_delete_on_each_store(stored: Served) -> None:
@@ -372,7 +372,7 @@ def test_update_and_delete_on_each_store(stored: Served) -> None:
 
 
 def test_what_only_version_2_predefines_is_erased_by_time_here(stored: Served) -> None:
-    """A `Shared` is a content event; that of version 2 is never erased."""
+    """In version 1 a `Shared` is a content event; in version 2 it is never erased."""
     one, two = stored.found(SMALL_V1), stored.found(SMALL)
     when = ("auto-delete", str(stored.clock.now + LIFETIME + 2000))
     events = {
@@ -443,7 +443,7 @@ def test_there_are_two_namespaces(enclave: Enclave) -> None:
             assert error.message == "namespace: expected one of rbac, event_status"
 
 
-# Either version by the same ways
+# Either version by the same requests
 
 
 @VERSIONS
@@ -497,7 +497,7 @@ def test_an_export_of_either_version_replays(stored: Served, constitution: Json)
 
 
 class Listener:
-    """One subscription, opened."""
+    """An open subscription."""
 
     def __init__(self, socket: ClientConnection, enclave: Enclave, name: str, **filter_: Any) -> None:
         session = enclave.node.session(name)
@@ -506,7 +506,7 @@ class Listener:
         socket.send(encode(query).decode())
 
     def next(self) -> Any:
-        """The next item, or what else the message says."""
+        """Return the next event, or the end that the message reports."""
         message = decode(self._socket.recv(timeout=30))
         if message["type"] == "Event":
             return decode(open_text(self._keys.response, message["event"]))
@@ -533,7 +533,7 @@ def test_a_subscriber_hears_of_either_version(node: Served, constitution: Json) 
 
 
 def test_a_subscription_lasts_by_the_clock_of_its_node() -> None:
-    """Also what the node looks at once a second: any other clock ends what has only begun, or never ends it."""
+    """The node's check once a second uses this clock too: by any other, a subscription would end early or never."""
     with Served() as node, listening(node.found(SMALL), "bob", type="message") as listener:
         assert listener.next() == "EOSE"
         node.on_loop(node.node.expire)
@@ -544,7 +544,7 @@ def test_a_subscription_lasts_by_the_clock_of_its_node() -> None:
 
 
 def test_a_subscriber_of_version_1_loses_what_a_role_gave(node: Served) -> None:
-    """Nothing but the role gives a right here, so the subscription ends with it; a Pause ends it too."""
+    """Only the role gives a right here, so the subscription ends with it; a Pause ends it too."""
     schema = [entry for entry in SCHEMA if entry["role"] not in ("Self", "Any")]
     enclave = node.found(manifest(schema, initial(alice="Owner Member", bob="Member")))
     with listening(enclave, "bob") as one, listening(enclave, "alice") as other:
@@ -581,7 +581,7 @@ def test_many_writers_at_once_and_every_commit_stands_once(node: Served, constit
 
 
 def test_the_document_s_example_on_a_node(node: Served) -> None:
-    """Section 7 of the document, by its people."""
+    """Section 7 of the document, with its people."""
     enclave = node.found(manifest(EXAMPLE, initial(alice="Owner", carol="Admin Member", bob="Member")))
     said = enclave.send("bob", "Chat_Message", "hello")
     enclave.send("carol", "Grant", has("dave", "Member"))
@@ -591,7 +591,7 @@ def test_the_document_s_example_on_a_node(node: Served) -> None:
     assert [item["event"]["type"] for item in enclave.query("dave")] == [
         *("Chat_Message", "Grant", "Chat_Message", "Update")
     ]
-    assert enclave.denied("alice", "Query", filter={}).code == "UNAUTHORIZED", "the Owner has no R by being the Owner"
+    assert enclave.denied("alice", "Query", filter={}).code == "UNAUTHORIZED", "being the Owner does not include R"
     enclave.send("dave", "Revoke_Self", {"role": "Member"})
     assert enclave.denied("dave", "Query", filter={}).code == "UNAUTHORIZED"
     enclave.send("alice", "Terminate")

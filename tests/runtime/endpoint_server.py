@@ -1,4 +1,4 @@
-"""Servers that answer as a test says, and a caller whose names resolve to the addresses that the test gives."""
+"""Servers with given answers, and a caller whose names resolve to the addresses that the test gives."""
 
 import asyncio
 import socket
@@ -17,7 +17,7 @@ Handler = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]
 PATIENCE_S = 30.0
 PUBLIC = "93.184.216.34"
 SYSTEM = ssl.create_default_context()
-"""Made once: it reads the system's authorities."""
+"""Created once, because it reads the system's authorities."""
 OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
 
 
@@ -35,7 +35,7 @@ class World:
         self._answers = list(answers) or [at(PUBLIC)]
 
     def resolve(self, host: str, port: int) -> list[Address]:
-        """The last answer holds for good."""
+        """Return the next prepared answer; the last one stays valid."""
         self.asked.append(host)
         return self._answers.pop(0) if len(self._answers) > 1 else self._answers[0]
 
@@ -51,7 +51,7 @@ class World:
 
 @asynccontextmanager
 async def serving(world: World, handler: Handler, tls: ssl.SSLContext | None = None) -> AsyncIterator[list[bytes]]:
-    """A server, and what its handlers have ended with."""
+    """Run a server; yield its address, and the exceptions with which its handlers have ended."""
     ended: list[bytes] = []
 
     async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -76,7 +76,7 @@ async def read_request(reader: asyncio.StreamReader) -> bytes:
 
 
 def says(*parts: bytes) -> Handler:
-    """A server that takes the whole request, then says this and closes."""
+    """Return a server that reads the whole request, then sends these bytes and closes."""
 
     async def handler(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await read_request(reader)
@@ -90,7 +90,7 @@ def says(*parts: bytes) -> Handler:
 
 
 def endless(head: bytes, more: bytes) -> Handler:
-    """A server that never ends its answer."""
+    """Return a server that never ends its answer."""
 
     async def handler(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await read_request(reader)
@@ -103,13 +103,13 @@ def endless(head: bytes, more: bytes) -> Handler:
 
 
 async def silence(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    await reader.read()  # until the caller has gone
+    await reader.read()  # until the caller has closed the connection
 
 
 def called(
     handler: Handler, url: str = "http://hook.example:8080/in?a=1", body: bytes = b"{}", timeout_s: float = PATIENCE_S
 ) -> str:
-    """What a caller makes of an answer, over plain HTTP."""
+    """Return the caller's result for an answer, over plain HTTP."""
 
     async def work() -> str:
         world = World()

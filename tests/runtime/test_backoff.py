@@ -1,4 +1,4 @@
-"""Pauses between tries, and when trying ends."""
+"""Pauses between tries, and when the tries end."""
 
 import pytest
 
@@ -22,7 +22,7 @@ def test_pauses_of_zero_stay_zero() -> None:
 def test_patience_begins_with_the_first_failure_and_not_before() -> None:
     now = [0.0]
     backoff, error = Backoff(10, lambda: now[0], PAUSES), Unavailable("gone")
-    now[0] = 1000.0  # nothing has happened for long: that is no failure
+    now[0] = 1000.0  # a long idle time is not a failure
     assert backoff.wait(error) > 0
     now[0] = 1009.0
     backoff.wait(error)

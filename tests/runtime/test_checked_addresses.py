@@ -29,7 +29,7 @@ PRIVATE_URLS = [f"https://{f'[{text}]' if ':' in text else text}/" for text in A
 
 @pytest.mark.parametrize("url", HOSTILE + PRIVATE_URLS)
 def test_a_url_that_must_not_be_called_is_not_even_resolved(url: str) -> None:
-    """Its node may have taken it with other settings than it has now."""
+    """The node may have accepted the URL with other settings than it has now."""
     world = World()
     assert asyncio.run(world.caller().call(url, b"")) == checked_http_async.NOT_CALLED
     assert (world.asked, world.dialled) == ([], [])
@@ -77,7 +77,7 @@ def test_the_system_s_own_names_are_judged_by_their_addresses() -> None:
 
 
 def test_the_name_is_resolved_for_every_try_and_the_checked_address_is_called(authority: Authority) -> None:
-    """A resolver that changes its mind reaches nothing: not between check and connection, and not between tries."""
+    """A changed answer of the resolver misdirects no call: neither between check and connection, nor between tries."""
     world = World([at(PUBLIC), at("127.0.0.1"), at("1.1.1.1"), at(PUBLIC, "10.0.0.1")])
 
     async def work() -> list[str]:
@@ -91,7 +91,7 @@ def test_the_name_is_resolved_for_every_try_and_the_checked_address_is_called(au
 
 
 def test_a_connection_is_not_kept() -> None:
-    """It would outlive what its address was checked by."""
+    """A connection that is kept would outlive the check of its address."""
     requests: list[bytes] = []
 
     async def handler(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -154,7 +154,7 @@ def test_proxies_of_the_environment_are_not_asked(variable: str, monkeypatch: py
 
 
 class Stuck(World):
-    """A world where `stuck.example` is not resolved before it is let go."""
+    """A world in which `stuck.example` is not resolved until the test releases it."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -185,7 +185,7 @@ def test_names_whose_servers_do_not_answer_keep_no_other_from_being_resolved() -
 
 
 def test_a_call_is_not_over_before_its_thread_is_free() -> None:
-    """Or names that hang would take the threads of calls that came later."""
+    """Otherwise names that hang would occupy the threads of later calls."""
     world = Stuck()
 
     async def work() -> None:

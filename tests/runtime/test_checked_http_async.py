@@ -1,4 +1,4 @@
-"""One POST to one endpoint: what is sent, how TLS is checked, and answers that can do no harm."""
+"""One POST to one endpoint: the request, the checks of TLS, and bounded answers."""
 
 import asyncio
 import socket
@@ -257,7 +257,7 @@ def test_an_answer_that_does_not_come_in_time() -> None:
 
 
 def test_an_answer_that_comes_by_drips() -> None:
-    """Progress buys no time: the whole try has one limit."""
+    """Progress does not extend the time: the whole try has one limit."""
 
     async def handler(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await read_request(reader)
@@ -265,7 +265,7 @@ def test_an_answer_that_comes_by_drips() -> None:
         while not reader.at_eof():
             writer.write(b"x")
             with suppress(TimeoutError):
-                await asyncio.wait_for(reader.read(), 0.01)  # until the caller has gone
+                await asyncio.wait_for(reader.read(), 0.01)  # until the caller has closed the connection
 
     assert called(handler, timeout_s=0.1) == checked_http_async.TIMED_OUT
 

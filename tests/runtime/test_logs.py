@@ -1,4 +1,4 @@
-"""Logs: one line an entry, everything the same way, and no secrets."""
+"""Logs: one line per entry, one form for all, and no secrets."""
 
 import io
 import json
@@ -39,7 +39,7 @@ def _leave_no_trace() -> Iterator[None]:
 
 
 class Log:
-    """What was written, line by line."""
+    """The lines that were written."""
 
     def __init__(self, level: Any = "info", format: Any = "json") -> None:
         self.stream = io.StringIO()

@@ -23,14 +23,14 @@ class Clock:
 
 
 class Reference:
-    """Buckets as one would describe them: tokens that are counted, one list in the order of use."""
+    """A plain implementation: counted tokens, and one list in the order of use."""
 
     def __init__(self, per_s: Fraction, burst: Fraction, max_keys: int) -> None:
         self.per_s, self.burst, self.max_keys = per_s, burst, max_keys
         self.buckets: list[tuple[str, Fraction, Fraction]] = []
 
     def take(self, key: str, cost: Fraction, now: Fraction) -> int | None:
-        """None, or the milliseconds to wait."""
+        """Return None, or the milliseconds to wait."""
         known = [bucket for bucket in self.buckets if bucket[0] == key]
         others = [bucket for bucket in self.buckets if bucket[0] != key]
         _, tokens, since = known[0] if known else (key, self.burst, now)
@@ -187,7 +187,7 @@ def test_threads_get_no_more_together_than_one() -> None:
 
 
 def test_an_update_is_one_step_for_other_threads() -> None:
-    """The lock is held while the clock is asked, so nobody can act on a bucket that is about to change."""
+    """The lock is held while the clock is read, so no thread acts on a bucket that is about to change."""
     held: list[bool] = []
 
     def clock() -> float:

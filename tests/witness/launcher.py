@@ -23,7 +23,7 @@ ROOT = Path(__file__).parents[2]
 
 
 class Order(Struct, frozen=True):
-    """A witness to run; or, with a `pid`, one whose end is awaited."""
+    """A witness to run; or, with a `pid`, one whose end is to be awaited."""
 
     args: list[str] = []
     stdout: str = ""
@@ -41,7 +41,7 @@ class Launcher:
         )
         self._lock = threading.Lock()
 
-    def _tell(self, order: Order) -> int:
+    def _send(self, order: Order) -> int:
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         with self._lock:
@@ -50,11 +50,11 @@ class Launcher:
             return int(self._process.stdout.readline())
 
     def start(self, args: list[str], stdout: Path, stderr: Path, point: str = "") -> int:
-        return self._tell(Order(args, str(stdout), str(stderr), point))
+        return self._send(Order(args, str(stdout), str(stderr), point))
 
     def wait(self, pid: int) -> int:
         """Return its exit code; negative for a signal."""
-        return self._tell(Order(pid=pid))
+        return self._send(Order(pid=pid))
 
     def close(self) -> None:
         assert self._process.stdin is not None

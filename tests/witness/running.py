@@ -35,7 +35,7 @@ def until(is_so: Callable[[], Any]) -> Any:
     """Poll until the condition holds."""
     end = time.monotonic() + PATIENCE_S
     while not (found := is_so()):
-        assert time.monotonic() < end, "it does not come about"
+        assert time.monotonic() < end, "the condition never holds"
     return found
 
 

@@ -1,4 +1,4 @@
-"""A witness on a stage: the real service in a thread of its own, which polls when a test says so.
+"""A witness on a stage: the real service in a separate thread, which polls only when a test calls `poll`.
 
 It asks the stage's nodes, and the stage's clients may ask it: add it to `stage.others` under its
 host name.
@@ -31,9 +31,7 @@ PATIENCE_S = 30
 
 
 class StagedWitness:
-    """`view`: answers the witness as the stage's own node, if that differs from what answers
-    clients.
-    """
+    """`view`: the node that answers the witness, if it differs from the one that answers clients."""
 
     def __init__(self, stage: Stage, enclave: bytes, folder: Path, name: str = "bob", **settings: Any) -> None:
         self.stage, self.enclave, self.folder = stage, enclave, folder
@@ -89,7 +87,7 @@ class StagedWitness:
         self._loop.close()
 
     def settle(self) -> None:
-        """It is not a node."""
+        """Do nothing: it is not a node."""
 
     # Actions
 

@@ -16,7 +16,7 @@ from tests.witness.staged_witness import StagedWitness
 
 @pytest.fixture
 def looked(moving: Moving, post: StagedWitness) -> StagedWitness:
-    """It has seen four heads."""
+    """Return a witness that has seen four heads."""
     for text in ("five", "six", "seven"):
         post.poll()
         moving.grow(moving.node, text)
@@ -129,7 +129,7 @@ def test_one_address_may_bring_so_many(moving: Moving, looked: StagedWitness) ->
     assert found.index(429) >= SUBMITTED_BURST
     late = looked.submit(head)
     assert (late.status_code, late.headers["retry-after"]) == (429, "1")
-    assert looked.get("/heads"), "to read is free"
+    assert looked.get("/heads"), "reads are free"
 
 
 def test_so_many_requests_at_a_time(looked: StagedWitness, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -65,7 +65,7 @@ def test_a_smaller_head_or_another_of_one_size_leaves_all_as_it_was(tmp_path: Pa
 def test_whoever_is_believed_nothing_is_signed_beside_what_was(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, pin: Pin
 ) -> None:
-    """In every case, also if another sequencer's head has replaced the one before."""
+    """In every case, even if another sequencer's head has replaced the one before."""
     monkeypatch.setattr("enc.witness.ledger.merge_pins", lambda old, new: new)
     ledger = a_ledger(tmp_path)
     ledger.store(ENCLAVE, a_pin(5))

@@ -104,7 +104,7 @@ published.
 
 @pytest.fixture
 def liar(tmp_path: Path) -> Iterator[tuple[Liar, bytes, Simulator, Simulator]]:
-    """Two logs of one key: two common bundles, and a different third."""
+    """Serve two logs of one key: two common bundles, and a different third."""
     clock = Clock()
     node = Simulator(clock)
 
@@ -126,7 +126,7 @@ def liar(tmp_path: Path) -> Iterator[tuple[Liar, bytes, Simulator, Simulator]]:
 
 @pytest.mark.parametrize("point", POINTS)
 def test_killed_at_any_point_it_co_signs_one_log(launcher: Launcher, liar: Any, tmp_path: Path, point: str) -> None:
-    """It dies over the third bundle of one log, and is shown the other log's when it is back."""
+    """The witness dies over the third bundle of one log, and gets the other log's when it is back."""
     served, enclave, node, twin = liar
     witness = RunningWitness(launcher, tmp_path / "w", f"{enclave.hex()}@{served.url('a')}", point=point)
     assert witness.ends() == -signal.SIGKILL
@@ -183,7 +183,7 @@ def test_different_logs_for_different_people(launcher: Launcher, liar: Any, tmp_
                 assert other.key.hex() in verdict.proved[-1]
         for each in (one, two):
             (filed,) = each.get("/evidence")["evidence"]
-            assert filed["convicts"], "the client has told it"
+            assert filed["convicts"], "the client has sent it"
         brought = one.http.post("/heads", content=two.http.get(f"/heads/{enclave.hex()}").content)
         assert brought.json()["verdict"] == "contradiction", "witnesses can compare with each other as well"
 
@@ -195,7 +195,7 @@ def test_at_the_command_line(launcher: Launcher, liar: Any, tmp_path: Path) -> N
         one.sees(enclave, 3)
         witness = f"{one.url}={one.key.hex()}"
         good = ("head", "--node", served.url("a"), "--enclave", enclave.hex(), "--witness", witness)
-        (found,) = bob.tell(*good, "--witnesses", "1")
+        (found,) = bob.ask_json(*good, "--witnesses", "1")
         assert found["witnessed"]["count"] == found["witnessed"]["needed"] == found["witnessed"]["of"] == 1
         assert found["witnessed"]["cosigned"][0]["witness"] == one.key.hex()
         assert bob.ask(*good).stdout.splitlines()[1] == "witnessed: 1 of 1"
@@ -215,7 +215,7 @@ def test_at_the_command_line(launcher: Launcher, liar: Any, tmp_path: Path) -> N
             bob.ask("head", "--node", served.url("b"), "--enclave", enclave.hex(), "--json", code=4).stderr
         )
         assert lie["error"]["code"] == "FORK"
-        (shown,) = bob.tell("verify", bob.home / lie["error"]["evidence"])
+        (shown,) = bob.ask_json("verify", bob.home / lie["error"]["evidence"])
         assert (shown["ok"], shown["kind"]) == (True, "fork")
         assert one.key.hex() in shown["proved"][-1]
 
@@ -235,7 +235,7 @@ def test_a_registry_says_where_and_a_real_move_is_followed(launcher: Launcher, t
             team.commit("message", "there")
             found = witness.sees(team.id, team.head().ts)
             assert (found.sequencer, witness.get("/evidence")) == (new.seq_pub, {"evidence": []})
-            assert {line["enclave"] for line in witness.get("/heads")} == {team.hex}, "the registry is not its business"
+            assert {line["enclave"] for line in witness.get("/heads")} == {team.hex}, "it does not follow the registry"
             with Client(new.url, owner, pins=None, settings=ClientSettings(witnesses=[witness.witness])) as reader:
                 assert str(reader.enclave(team.id).witnessed()) == "1 of 1"
 

@@ -65,7 +65,7 @@ def test_an_empty_log_is_not_co_signed(moving: Moving, tmp_path: Path) -> None:
 
 
 def lies(moving: Moving) -> dict[str, tuple[str, Callable[[], Any]]]:
-    """A kind of evidence, and how the node causes it; the witness has seen a log of two bundles."""
+    """Return for each lie its kind of evidence and its cause; the witness has seen a log of two bundles."""
     node, enclave = moving.node, moving.enclave.id
 
     def shows(ts: int, root: bytes | None = None, t: int | None = None, **changes: Any) -> Callable[[], Any]:
@@ -198,11 +198,11 @@ def test_a_move_is_followed(moving: Moving, post: StagedWitness, tmp_path: Path)
     assert (status["node"], status["sequencer"], status["size"]) == (AT_B, B.public.hex(), 4)
     assert follower.evidence() == []
     follower.restart()
-    assert follower.poll() == "ok", "it begins at the node that it was given, and finds its way"
+    assert follower.poll() == "ok", "it begins at the given node, and follows the move"
     assert follower.sizes()[-1] == 4
     follower.close()
     post.poll()
-    assert post.poll() == "stuck", "nobody told this one where to look"
+    assert post.poll() == "stuck", "this witness has no registry to look in"
     assert post.sizes() == [3]
 
 
@@ -235,12 +235,12 @@ def test_a_head_that_fits_is_consistent(moving: Moving, post: StagedWitness) -> 
     moving.grow(moving.node, "five")
     newer = moving.enclave.head()
     assert post.submit(newer, moving.node.key.public).json() == {"verdict": "consistent"}
-    assert post.sizes() == [2, 3], "to be shown a head is to look"
+    assert post.sizes() == [2, 3], "a submitted head makes it poll"
     moving.grow(moving.node, "six")
     post.poll()
     calls = len(moving.node.calls)
     assert post.submit(newer).json() == {"verdict": "consistent"}
-    assert len(moving.node.calls) == calls, "what it has co-signed it need not ask about"
+    assert len(moving.node.calls) == calls, "it does not ask about a head that it has co-signed"
 
 
 def test_heads_between_those_that_were_seen(moving: Moving, post: StagedWitness) -> None:
@@ -350,7 +350,7 @@ def test_so_many_heads_wait_to_be_compared(moving: Moving, post: StagedWitness) 
 
     found = post.do(at_once)
     assert [isinstance(each, Unavailable) for each in found] == [False] * MAX_WAITING + [True] * 2
-    assert post.submit(head).json()["verdict"] == "contradiction", "there is room again"
+    assert post.submit(head).json()["verdict"] == "contradiction", "there is space again"
 
 
 def test_a_node_that_takes_its_time_is_not_waited_for(

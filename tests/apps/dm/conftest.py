@@ -62,7 +62,7 @@ class Street:
         return Somebody(self, at)
 
     def friends(self) -> tuple[Somebody, Somebody]:
-        """Alice on node a and bob on node b: contacts of each other, with each other's epochs."""
+        """Return alice on node a and bob on node b: contacts of each other, with each other's epochs."""
         alice, bob = self.somebody("a"), self.somebody("b")
         alice.mailbox.add(bob.key, bob.place, greeting="hi")
         bob.mailbox.accept(alice.key)

@@ -63,7 +63,7 @@ class Person:
 class Conversation:
     def __init__(self, alice: Person, bob: Person) -> None:
         self.alice, self.bob, self.random = alice, bob, random.Random(7)
-        self.said: dict[bytes, str | None] = {}
+        self.texts: dict[bytes, str | None] = {}
         """The current text of every message that arrived, by its id."""
         self.refused, self._numbers = 0, count()
 
@@ -74,7 +74,7 @@ class Conversation:
         alice, bob = self.alice, self.bob
         alice.devices[0].add(bob.key, bob.place, greeting=self.text())
         (invite,) = (bob.devices[0].sync(), bob.devices[0].invites())[1]
-        self.said[invite.id] = invite.greeting
+        self.texts[invite.id] = invite.greeting
         bob.devices[0].accept(alice.key)
 
     def step(self, i: int) -> None:
@@ -85,7 +85,7 @@ class Conversation:
         is_off = me is self.bob and i // 25 % 2 == 1
         device = me.devices[0 if is_off else self.random.randrange(2)]
         text = self.text()
-        self._try(lambda: self._said(device.send(other.key, text), text))
+        self._try(lambda: self._record(device.send(other.key, text), text))
         if self.random.random() < 0.15:
             self._revise(device, other)
 
@@ -96,12 +96,12 @@ class Conversation:
             return
         entry, text = self.random.choice(mine), self.text()
         if self.random.random() < 0.6:
-            self._try(lambda: self._said(device.edit(other.key, entry.ref, text), text))
+            self._try(lambda: self._record(device.edit(other.key, entry.ref, text), text))
         else:
-            self._try(lambda: self._said(device.retract(other.key, entry.ref), None))
+            self._try(lambda: self._record(device.retract(other.key, entry.ref), None))
 
-    def _said(self, entry: ThreadEntry, text: str | None) -> None:
-        self.said[entry.id] = text
+    def _record(self, entry: ThreadEntry, text: str | None) -> None:
+        self.texts[entry.id] = text
 
     def _try(self, act) -> None:  # type: ignore[no-untyped-def]
         try:
@@ -149,7 +149,7 @@ def test_all_devices_converge(over: tuple[Conversation, Path]) -> None:
         assert [device.refusals for device in (first, second, fresh)] == [[], [], []]
     threads = talk.alice.devices[0].thread(talk.bob.key), talk.bob.devices[0].thread(talk.alice.key)
     assert mirrored(threads[0]) == mirrored(threads[1])
-    assert {entry.id: entry.text for entry in threads[0] if entry.state != "refused"} == talk.said
+    assert {entry.id: entry.text for entry in threads[0] if entry.state != "refused"} == talk.texts
 
 
 def test_it_was_a_conversation(over: tuple[Conversation, Path]) -> None:

@@ -18,7 +18,7 @@ NOWHERE = "http://127.0.0.1:1"
 
 
 def send_nowhere(who: Somebody, to: Somebody, text: str) -> Unreachable:
-    """The contact's node is down."""
+    """Send to a contact whose node is down."""
     with pytest.raises(Unreachable) as raised:
         who.mailbox.send(to.key, text, Place(to.place.enclave, NOWHERE))
     return raised.value
@@ -66,9 +66,7 @@ def revisions_refused(who: Somebody, other: Somebody, last: tuple[Any, ...], why
 
 
 def test_the_last_message_is_so_by_one_s_own_log(street: Street) -> None:
-    """The contact's node may have a clock that is ahead: a pending message is the last one all the
-    same.
-    """
+    """The contact's node may have a clock that is ahead: a pending message is still the last one."""
     alice, bob = street.friends()
     one = alice.mailbox.send(bob.key, "one")
     send_nowhere(alice, bob, "two")
@@ -207,8 +205,8 @@ def test_a_second_mailbox_is_founded_on_purpose_alone(street: Street, tmp_path: 
 
 
 def test_a_registry_that_is_away_is_not_needed_for_known_contacts(street: Street) -> None:
-    """The owner's log has the place of contacts' mailboxes from the first message on; an error
-    names the node that does not answer.
+    """The owner's log has the address of contacts' mailboxes from the first message on; an error names
+    the node that does not answer.
     """
     people = [Identity.new(), Identity.new()]
     clients = [street.town.client(who, at, pins=None) for who, at in zip(people, "ab", strict=True)]

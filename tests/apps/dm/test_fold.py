@@ -26,7 +26,7 @@ BOB = person("bob").public
 
 @pytest.fixture
 def log() -> Log:
-    """Bob and carol are alice's contacts."""
+    """Return the log of alice's mailbox, with bob and carol as contacts."""
     made = Log()
     made.befriend("bob", S)
     made.befriend("carol", T)

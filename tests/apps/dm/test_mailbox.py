@@ -404,7 +404,7 @@ class Killed(BaseException):
 
 
 def killed(monkeypatch: pytest.MonkeyPatch, where: str, work: Any) -> None:
-    """The program dies before the message is sent, before the outcome is written, or after both."""
+    """Let the program die before the message is sent, before the outcome is written, or after both."""
 
     def die(*_: Any) -> None:
         raise Killed

@@ -72,11 +72,11 @@ class Circle:
 
     @property
     def public(self) -> GroupFold:
-        """What a reader without any key knows from the log."""
+        """Return the public state that a reader without any key computes from the log."""
         return self.fold("")
 
     def fold(self, name: str) -> GroupFold:
-        """The log as a person reads it, up to now."""
+        """Return the log as a person reads it, up to now."""
         keys = keys_of(name) if name else Keys(bytes(32))
         fold = self._folds.setdefault(name, GroupFold(keys, self.world.state.enclave))
         for event in self.events[fold.seq + 1 :]:
@@ -84,7 +84,7 @@ class Circle:
         return fold
 
     def last(self, name: str = "") -> Change:
-        """What the last event changes, for a person who reads the log from the start."""
+        """Return the change by the last event, for a person who reads the log from the start."""
         fold, change = GroupFold(keys_of(name) if name else Keys(bytes(32)), self.world.state.enclave), None
         for event in self.events:
             change = fold.apply(event)

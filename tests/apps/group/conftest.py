@@ -25,6 +25,6 @@ def party(stage: Stage) -> Party:
 
 @pytest.fixture
 def personal(stage: Stage) -> Enclave:
-    """dave's personal enclave."""
+    """Return dave's personal enclave."""
     found: Enclave = stage.client("dave").create(PERSONAL)
     return found

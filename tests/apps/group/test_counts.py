@@ -28,7 +28,7 @@ def circle() -> Circle:
 
 
 def ignored(circle: Circle, why: str) -> None:
-    """The last event's epoch counts for nobody, and the next one counts all the same."""
+    """Check that the last event's epoch counts for nobody, and that the next one counts."""
     for name in EVERYBODY:
         fold = circle.fold(name)
         view = fold.epochs.views[-1]

@@ -266,9 +266,7 @@ def test_who_reads(place: Place) -> None:
 
 
 def test_what_is_pushed(node: Served) -> None:
-    """Messages and their edits are pushed to holders of `dataview`; nothing else, and to nobody
-    else.
-    """
+    """Only messages and their edits are pushed, and only to holders of `dataview`."""
     enclave = found(node)
     enclave.send("alice", "Grant", give("dirk", "dataview", endpoint=URL))
     first = enclave.send("mona", "message", "sealed")

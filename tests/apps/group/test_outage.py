@@ -25,7 +25,7 @@ def node(tmp_path: Path) -> Iterator[RunningNode]:
 
 
 def back(node: RunningNode) -> RunningNode:
-    """The same node at the same address."""
+    """Start the same node at the same address again."""
     return RunningNode(node.data, "--port", str(urlsplit(node.url).port))
 
 

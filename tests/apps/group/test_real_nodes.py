@@ -177,18 +177,18 @@ def test_a_conversation_live_while_others_and_oneself_speak(people: People) -> N
     following, thread = listen(ben, heard)
     got: list[Change] = []
 
-    def hear(work: Callable[[], Any]) -> Any:
-        """One step after the other: an edit that is deleted before it is read has lost its text."""
+    def act_and_read(work: Callable[[], Any]) -> Any:
+        """Process the changes one by one: an edit that is deleted before it is read has lost its text."""
         done, change = work(), heard.get(timeout=PATIENCE_S)
         assert change is not None
         got.append(change)
         return done
 
-    hear(lambda: ann.say("live"))
-    own = hear(lambda: ben.say("own words", reply_to=said.id))
-    hear(lambda: ann.react(own.id, "+1"))
-    hear(lambda: ann.edit(said.id, "before, mended"))
-    hear(lambda: ann.delete(said.id))
+    act_and_read(lambda: ann.say("live"))
+    own = act_and_read(lambda: ben.say("own words", reply_to=said.id))
+    act_and_read(lambda: ann.react(own.id, "+1"))
+    act_and_read(lambda: ann.edit(said.id, "before, edited"))
+    act_and_read(lambda: ann.delete(said.id))
     following.close()
     thread.join(PATIENCE_S)
     assert not thread.is_alive()
@@ -197,7 +197,7 @@ def test_a_conversation_live_while_others_and_oneself_speak(people: People) -> N
         "live",
         "own words",
         "own words",
-        "before, mended",
+        "before, edited",
         None,
     ]
     assert [entry.text for entry in ben.entries()] == [None, "live", "own words"]

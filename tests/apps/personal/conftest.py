@@ -35,7 +35,7 @@ class Street:
         self.clock = Clock()
 
     def client(self, who: Identity | None = None, at: str | None = "a", *, known: bool = True, **more: Any) -> Client:
-        """`known`: with the registry."""
+        """Create a client; with `known`, it has the registry."""
         options = {"patience": 0.0, **more, **({} if known else {"registry": None})}
         return self._stack.enter_context(self.place.client(who or Identity.new(), at, **options))
 
@@ -47,7 +47,7 @@ class Street:
         return AddressBook(self.home / name / "contacts.json")
 
     def group(self, owner: Client) -> Enclave:
-        """A stand-in for a group: only its Moves matter here."""
+        """Create a substitute for a group: only its Moves matter here."""
         manifest = template("team", owner.identity.public)
         found = owner.create({**manifest, "meta": {"n": Identity.new().hex}, "bundle": AT_ONCE})
         if owner.has_registry:

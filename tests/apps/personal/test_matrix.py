@@ -84,7 +84,7 @@ def test_each_cell(clients: dict[str, Client], event: str, who: str, op: str) ->
 
 
 def refusal(event: str, op: str) -> type[PeerError]:
-    """Nobody can revise events about rights, or anything once the enclave is terminated."""
+    """Return the expected code: nobody can revise events about rights, or anything once the enclave is terminated."""
     if op in "CR" or event in ("public", "private", "notice", "Shared(profile)"):
         return Unauthorized
     return EnclaveTerminated if event == "Terminate" else InvalidTarget

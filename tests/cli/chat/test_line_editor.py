@@ -1,4 +1,4 @@
-"""The input line of a chat: keys, pastes, history, and what never reaches a line."""
+"""The input line of a chat: keys, pastes, history, and input that is never accepted."""
 
 import asyncio
 import os
@@ -116,7 +116,7 @@ def test_control_characters_are_not_inserted(key: str) -> None:
     ],
 )
 def test_lines_of_before_come_back(keys: list[str], line: str) -> None:
-    """A line that is entered twice comes back once."""
+    """A line that is entered twice is in the history once."""
 
     def enter(ui: TerminalUi, entered: str) -> None:
         if entered == "":  # the history is loaded when the prompt is drawn

@@ -31,7 +31,7 @@ OURS = [path for path in COMMANDS if path[0] not in ("node", "witness")]
 
 
 def named(line: str) -> tuple[tuple[str, ...], list[str]]:
-    """The command that a line of shell runs, and its arguments."""
+    """Return the command in a line of shell, and its arguments."""
     words = shlex.split(line, comments=True)
     words = words[words.index("enc") + 1 :]
     words = words[: words.index(">")] if ">" in words else words[: words.index("|")] if "|" in words else words
@@ -40,7 +40,7 @@ def named(line: str) -> tuple[tuple[str, ...], list[str]]:
 
 
 def parses(line: str) -> tuple[str, ...]:
-    """The command takes these arguments; nothing is run."""
+    """Check that the command accepts these arguments, without running it; return its name."""
     path, arguments = named(line)
     COMMANDS[path].make_context(" ".join(path), arguments)
     return path

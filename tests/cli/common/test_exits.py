@@ -1,4 +1,4 @@
-"""How a command ends that nobody foresaw: one line, no traceback unless it is asked for, and no secrets."""
+"""Unforeseen errors: a command prints one line, a traceback only on request, and no secrets."""
 
 import os
 import subprocess
@@ -9,7 +9,7 @@ from enc.cli.common.exits import DONE, FAILED, HELP, MISUSE
 
 SECRET = "7a" * 32
 
-# A command whose work fails in a way that no code foresees, with secrets in its variables and in its message.
+# A command with an unforeseen error, whose variables and message contain secrets.
 PROGRAM = """
 from enc.cli import main
 from enc.node.ops import key_file

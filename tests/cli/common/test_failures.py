@@ -1,4 +1,4 @@
-"""How a command ends: its exit code, what it says on stderr, and the evidence it leaves."""
+"""How a command ends: its exit code, its output on stderr, and the evidence that it stores."""
 
 import json
 import os
@@ -24,7 +24,7 @@ from tests.node.running import RunningNode
 
 @pytest.fixture
 def nowhere() -> str:
-    """A URL where nobody listens."""
+    """Return a URL without a server."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         return f"http://127.0.0.1:{server.getsockname()[1]}"
 
@@ -40,7 +40,7 @@ def test_the_help_says_what_the_codes_mean() -> None:
         assert f" {code} {meaning}" in HELP
 
 
-# 1: refused
+# 1: rejected
 
 
 def test_what_the_node_refuses_is_told_with_its_code(reader: Person) -> None:
@@ -51,7 +51,7 @@ def test_what_the_node_refuses_is_told_with_its_code(reader: Person) -> None:
 
 
 def test_a_refusal_tells_programs_all_that_it_carries(reader: Person) -> None:
-    (me,) = reader.tell("key", "show")
+    (me,) = reader.ask_json("key", "show")
     error = reader.refused("move", me["public"], "OUTSIDER", "MEMBER", code=FAILED)
     assert (error["code"], error["expected"], error["actual"]) == ("STATE_MISMATCH", "OUTSIDER", "MEMBER")
 
@@ -158,12 +158,12 @@ def test_the_installed_command_ends_with_the_code(anybody: Person, nowhere: str)
     assert anybody.stderr.startswith(f"enc: UNREACHABLE: cannot reach {nowhere}: ")
 
 
-# 4: distrust
+# 4: a lie was detected
 
 
 def fork(alice: Person, node: RunningNode) -> str:
     """Make her believe that the node signed another log before; it did, by its own key."""
-    (head,) = alice.tell("head")
+    (head,) = alice.ask_json("head")
     enclave = bytes.fromhex(head["enclave"])
     key = PrivateKey(bytes.fromhex((node.data / "node.key").read_text()))
     other = sign_head(key, enclave, head["t"], head["ts"], sha256(b"another log"))
@@ -179,7 +179,7 @@ def test_a_lie_ends_with_evidence_that_convicts(alice: Person, running_node: Run
     assert result.stderr.splitlines()[0].startswith("enc: FORK: the node signed two logs of the same size")
     assert result.stderr.splitlines()[1].startswith("enc: the evidence is in enc-evidence-fork-1.json; ")
     assert alice.refused("head", code=DISTRUST)["evidence"] == "enc-evidence-fork-2.json"
-    (verdict,) = alice.tell("verify", "enc-evidence-fork-2.json")
+    (verdict,) = alice.ask_json("verify", "enc-evidence-fork-2.json")
     assert (verdict["ok"], verdict["kind"], verdict["sequencer"]) == (True, "fork", running_node.seq_pub.hex())
     assert alice.ask("verify", "enc-evidence-fork-1.json").stdout.startswith("The evidence convicts the sequencer.\n")
 
@@ -194,7 +194,7 @@ def test_evidence_goes_where_it_is_wanted(alice: Person, running_node: RunningNo
 
 
 def test_evidence_that_is_only_one_s_word_convicts_nobody(alice: Person) -> None:
-    (head,) = alice.tell("head")
+    (head,) = alice.ask_json("head")
     pins, enclave = FilePins(alice.pins), bytes.fromhex(head["enclave"])
     pins.remove(enclave)
     pins.store(enclave, Pin(PrivateKey(b"o" * 32).public, None))
@@ -203,7 +203,7 @@ def test_evidence_that_is_only_one_s_word_convicts_nobody(alice: Person) -> None
     assert shown.startswith("The evidence convicts nobody.\nNot proved:\n  anything: ")
 
 
-# What a person thought better of
+# Commands that the user interrupted
 
 
 def test_the_end_of_an_enclave_is_asked_for_on_a_terminal(alice: Person, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -211,12 +211,12 @@ def test_the_end_of_an_enclave_is_asked_for_on_a_terminal(alice: Person, monkeyp
     assert "cannot be undone. Continue?" in alice.ask("terminate", stdin="n\n", code=FAILED).stderr
     result = alice.ask("terminate", "--json", stdin="n\n", code=FAILED)
     assert result.stderr.endswith('{"error": {"code": "ABORTED", "message": "nothing was done"}}\n')
-    assert alice.tell("enclave", "info")[0]["lifecycle"] == "active"
+    assert alice.ask_json("enclave", "info")[0]["lifecycle"] == "active"
     alice.ask("terminate", stdin="y\n")
     assert alice.refused("terminate", "--yes", code=FAILED)["code"] == "ENCLAVE_TERMINATED"
 
 
-# What nobody foresaw
+# Unforeseen errors
 
 
 def test_what_nobody_foresaw_tells_programs_its_kind_and_no_values(

@@ -15,7 +15,7 @@ ID = "ab" * 32
 
 
 def shown(person: Person, *flags: str, **environment: str) -> dict[str, tuple[str, str]]:
-    (found,) = person.tell("config", "show", *flags, **environment)
+    (found,) = person.ask_json("config", "show", *flags, **environment)
     return {name: (found[name]["value"], found[name]["source"]) for name in profiles.NAMES}
 
 
@@ -65,8 +65,8 @@ def test_a_command_uses_what_config_shows(alice: Person) -> None:
     enclave = shown(alice)["enclave"][0]
     alice.ask("config", "set", "enclave", "00" * 32)
     assert alice.refused("query", code=1)["code"] == "ENCLAVE_NOT_FOUND"
-    assert alice.tell("query", "--type", "Manifest", ENC_ENCLAVE=enclave)
-    assert alice.tell("query", "--type", "Manifest", "--enclave", enclave, ENC_ENCLAVE="00" * 32)
+    assert alice.ask_json("query", "--type", "Manifest", ENC_ENCLAVE=enclave)
+    assert alice.ask_json("query", "--type", "Manifest", "--enclave", enclave, ENC_ENCLAVE="00" * 32)
 
 
 def test_a_profile_that_is_not_there(anybody: Person) -> None:
@@ -119,10 +119,10 @@ def test_set_checks_what_it_stores(anybody: Person) -> None:
     assert "64 hex digits" in anybody.refused("config", "set", "enclave", "abc", code=MISUSE)["message"]
     assert anybody.refused("config", "set", "colour", "red", code=MISUSE)["code"] == "MISUSE"
     assert not anybody.config.exists()
-    (stored,) = anybody.tell("config", "set", "identity", "here.key")
+    (stored,) = anybody.ask_json("config", "set", "identity", "here.key")
     assert stored["identity"] == str(anybody.home / "here.key")
-    assert anybody.tell("config", "set", "enclave", ID.upper())[0]["enclave"] == ID
-    assert anybody.tell("config", "set", "node", "http://node/")[0]["node"] == "http://node"
+    assert anybody.ask_json("config", "set", "enclave", ID.upper())[0]["enclave"] == ID
+    assert anybody.ask_json("config", "set", "node", "http://node/")[0]["node"] == "http://node"
 
 
 def test_the_rest_of_the_file_stays_as_it_is(tmp_path: Path) -> None:

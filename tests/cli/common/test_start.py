@@ -1,4 +1,4 @@
-"""What a command imports before it does anything: it must not wait for libraries that it does not use."""
+"""The imports of a command: it must not wait for libraries that it does not use."""
 
 import subprocess
 import sys

@@ -1,4 +1,4 @@
-"""People with mailboxes, and what they read in them."""
+"""People with mailboxes, and the threads in them."""
 
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,7 @@ def with_mailbox(home: Path, node: RunningNode) -> Person:
     Identity.new().save(person.key())
     for name, value in (("node", node.url), ("identity", str(person.key()))):
         profiles.store(person.config, "default", name, value)
-    (made,) = person.tell("dm", "create")
+    (made,) = person.ask_json("dm", "create")
     person.mailbox, person.hex = made["mailbox"], made["identity"]  # type: ignore[attr-defined]
     return person
 
@@ -28,4 +28,4 @@ def know(person: Person, name: str, other: Any) -> None:
 
 
 def thread_of(person: Person, who: str) -> list[tuple[Any, ...]]:
-    return [(each["text"], each["state"], each["edited"]) for each in person.tell("dm", "read", who)]
+    return [(each["text"], each["state"], each["edited"]) for each in person.ask_json("dm", "read", who)]

@@ -36,7 +36,7 @@ def pair(tmp_path: Path, running_node: RunningNode) -> Pair:
 def test_a_conversation_at_a_terminal(pair: Pair) -> None:
     alice, bob = pair
     with chatting(alice, "bob") as seat:
-        seat.sees("— 20")  # the day
+        seat.sees("— 20")  # the heading of the day
         seat.sees("you: (invites) hi  ✓")
         seat.sees("bob: hello, Alice")
         seat.sees("FRIEND")
@@ -62,7 +62,7 @@ def test_a_conversation_at_a_terminal(pair: Pair) -> None:
 
 
 def test_colours_and_the_line_that_is_typed(pair: Pair) -> None:
-    """What comes stands above what is being typed, which is drawn again and goes on."""
+    """A new message appears above the line that is being typed; that line is drawn again and can be continued."""
     alice, bob = pair
     with chatting(alice, "bob", "--history", "0") as seat:
         seat.sees("\n>")
@@ -75,8 +75,8 @@ def test_colours_and_the_line_that_is_typed(pair: Pair) -> None:
         seat.types("ne\r")
         seat.sees("… half a line")
         seat.sees("you: half a line  …")
-        assert "… half a line" not in seat.sees("you: half a line  ✓"), "it is shown once at a time"
-        assert "\x1b[1A\x1b[2K" in seat.raw, "it takes the place of the line that said that it is under way"
+        assert "… half a line" not in seat.sees("you: half a line  ✓"), "the message is shown once at a time"
+        assert "\x1b[1A\x1b[2K" in seat.raw, "it replaces the line that showed the message as pending"
         seat.types("\x04")
         assert seat.ends() == 0
     assert thread_of(bob, "alice")[-1][0] == "half a line"
@@ -130,7 +130,7 @@ def test_a_terminal_of_another_size_is_drawn_anew(pair: Pair) -> None:
         bob.ask("dm", "send", "alice", "hello")
         seat.sees("bob: hello")
         seat.types("x")
-        seat.sees("x")  # it listens, and nothing else will come: only the signal makes it draw
+        seat.sees("x")  # the chat listens, and no other input follows: only the signal makes it draw
         seat.resize(20)
         seat.sees(f"bob | {bob.hex[:8]}… | F\n> x")  # type: ignore[attr-defined]
         seat.types("\x7f\x04")
@@ -164,7 +164,7 @@ def test_it_stays_and_listens_if_it_is_told_to(pair: Pair) -> None:
 
 
 def test_through_a_pipe(pair: Pair) -> None:
-    """Each line is sent, and each comes out once, as it ended."""
+    """Each line is sent, and each is printed once, with its final state."""
     alice, bob = pair
     printed = alice.run("dm", "chat", "bob", stdin="one\n\ntwo\n/edit TWO\n")
     assert "\x1b" not in printed
@@ -190,14 +190,14 @@ def test_for_programs(pair: Pair) -> None:
     assert found[0] == ("hello, Alice", "received")
     assert found[-1] == ("one", "delivered")
     refs = [each["ref"] for each in map(json.loads, out.splitlines()) if each["text"] == "one"]
-    assert len(set(refs)) == 1, "under way, then delivered: one thing"
+    assert len(set(refs)) == 1, "pending, then delivered: one message"
     bob.ask("dm", "block", "alice")
     alice.run("dm", "chat", "bob", "--json", "--history", "0", stdin="two\n", code=1)
     assert json.loads(alice.stderr)["error"]["code"] == "UNAUTHORIZED"
 
 
 def test_what_was_interrupted_is_finished_first(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Another device died between its own copy and the message."""
+    """Another device died between writing its own copy and sending the message."""
     alice, bob = pair
 
     class Killed(BaseException):
@@ -218,7 +218,7 @@ def test_what_was_interrupted_is_finished_first(pair: Pair, monkeypatch: pytest.
 
 
 def test_a_node_that_was_away_for_longer_than_a_command_waits(tmp_path: Path) -> None:
-    """The chat goes on: nothing is missing, and what is written meanwhile fails and says so."""
+    """The chat continues: no message is missing, and messages written meanwhile fail with an error."""
     with RunningNode(tmp_path / "node") as node:
         alice, bob = with_mailbox(tmp_path / "alice", node), with_mailbox(tmp_path / "bob", node)
         know(alice, "bob", bob)
@@ -275,7 +275,7 @@ def test_what_is_too_long_is_refused_at_once(pair: Pair) -> None:
         seat.sees("FRIEND")
         seat.types("\x1b[200~" + "x" * 32_769 + "\x1b[201~\r")
         seat.sees("! MISUSE: a text has up to 32768 bytes; this one has 32769")
-        assert "… x" not in seat.seen, "it was never under way"
+        assert "… x" not in seat.seen, "it was never pending"
         seat.sees("> xxx")
         seat.types("\x15short\r")
         seat.sees("you: short  ✓")

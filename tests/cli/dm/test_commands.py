@@ -15,10 +15,10 @@ def test_from_an_invitation_to_a_conversation(strangers: Pair) -> None:
     assert alice.ask("dm", "invites").stdout == ""
     know(alice, "bob", bob)
     assert alice.ask("dm", "add", "bob", "--greeting", "hi, Bob").stdout == "bob is FRIEND\n"
-    (invite,) = bob.tell("dm", "invites")
+    (invite,) = bob.ask_json("dm", "invites")
     assert (invite["identity"], invite["greeting"]) == (alice.hex, "hi, Bob")  # type: ignore[attr-defined]
-    assert bob.tell("dm", "accept", alice.hex)[0]["state"] == "FRIEND"  # type: ignore[attr-defined]
-    (sent,) = bob.tell("dm", "send", alice.hex, "hello")  # type: ignore[attr-defined]
+    assert bob.ask_json("dm", "accept", alice.hex)[0]["state"] == "FRIEND"  # type: ignore[attr-defined]
+    (sent,) = bob.ask_json("dm", "send", alice.hex, "hello")  # type: ignore[attr-defined]
     assert (sent["text"], sent["state"]) == ("hello", "delivered")
     assert alice.ask("dm", "send", "bob", "-", stdin="two\nlines\n").stdout.startswith("delivered ")
     assert thread_of(alice, "bob") == [
@@ -36,38 +36,38 @@ def test_from_an_invitation_to_a_conversation(strangers: Pair) -> None:
 def test_revising(pair: Pair) -> None:
     alice, bob = pair
     alice.ask("dm", "send", "bob", "one")
-    (two,) = alice.tell("dm", "send", "bob", "two")
+    (two,) = alice.ask_json("dm", "send", "bob", "two")
     alice.ask("dm", "edit", "bob", "TWO")
-    (one,) = [each for each in alice.tell("dm", "read", "bob") if each["text"] == "one"]
+    (one,) = [each for each in alice.ask_json("dm", "read", "bob") if each["text"] == "one"]
     alice.ask("dm", "retract", "bob", "--message", one["id"][:12])
     assert thread_of(bob, "alice")[2:] == [(None, "retracted", False), ("TWO", "received", True)]
     bob.ask("dm", "delete", "alice", two["id"])
     assert thread_of(bob, "alice")[2:] == [(None, "retracted", False)]
-    assert alice.tell("dm", "edit", "bob", "2")[0]["state"] == "removed"
+    assert alice.ask_json("dm", "edit", "bob", "2")[0]["state"] == "removed"
     assert alice.refused("dm", "retract", "bob", "--message", "ff", code=2)["code"] == "MISUSE"
 
 
 def test_contacts(pair: Pair) -> None:
     alice, bob = pair
-    assert alice.tell("dm", "block", "bob")[0]["state"] == "BLOCKED"
+    assert alice.ask_json("dm", "block", "bob")[0]["state"] == "BLOCKED"
     assert bob.refused("dm", "send", "alice", "psst", code=1)["code"] == "UNAUTHORIZED"
     assert thread_of(bob, "alice")[-1] == ("psst", "refused", False)
-    assert alice.tell("dm", "unblock", "bob")[0] == {"identity": bob.hex, "state": "FRIEND", "epoch": 0}  # type: ignore[attr-defined]
-    assert alice.tell("dm", "rotate", "bob")[0]["epoch"] == 1
-    (contact,) = alice.tell("dm", "contacts")
+    assert alice.ask_json("dm", "unblock", "bob")[0] == {"identity": bob.hex, "state": "FRIEND", "epoch": 0}  # type: ignore[attr-defined]
+    assert alice.ask_json("dm", "rotate", "bob")[0]["epoch"] == 1
+    (contact,) = alice.ask_json("dm", "contacts")
     assert (contact["name"], contact["own_epoch"], contact["given_epoch"]) == ("bob", 1, 0)
-    assert alice.tell("dm", "remove", "bob")[0]["state"] == "OUTSIDER"
+    assert alice.ask_json("dm", "remove", "bob")[0]["state"] == "OUTSIDER"
     alice.ask("dm", "invitations", "closed")
-    (status,) = alice.tell("dm", "status")
+    (status,) = alice.ask_json("dm", "status")
     assert (status["open"], status["contacts"], status["refused"]) == (False, 0, [])
-    assert alice.tell("dm", "repair") == [{"delivered": [], "failed": []}]
+    assert alice.ask_json("dm", "repair") == [{"delivered": [], "failed": []}]
 
 
 def test_an_invitation_is_declined(strangers: Pair) -> None:
     alice, bob = strangers
     alice.ask("dm", "add", bob.hex, "--mailbox", bob.mailbox)  # type: ignore[attr-defined]
     bob.ask("dm", "decline", alice.hex)  # type: ignore[attr-defined]
-    assert bob.tell("dm", "invites") == []
+    assert bob.ask_json("dm", "invites") == []
 
 
 def test_a_new_device_needs_the_key_alone(pair: Pair, tmp_path: Path) -> None:
@@ -81,7 +81,7 @@ def test_a_new_device_needs_the_key_alone(pair: Pair, tmp_path: Path) -> None:
     assert "enc dm create" in phone.refused("dm", "contacts", code=2)["message"]
     phone.ask("dm", "use", alice.mailbox)  # type: ignore[attr-defined]
     bob = pair[1].hex  # type: ignore[attr-defined]
-    assert phone.tell("dm", "read", bob) == alice.tell("dm", "read", bob)
+    assert phone.ask_json("dm", "read", bob) == alice.ask_json("dm", "read", bob)
     phone.ask("dm", "send", bob, "from the phone")
     assert thread_of(pair[1], "alice")[-1] == ("from the phone", "received", False)
 

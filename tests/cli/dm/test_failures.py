@@ -1,4 +1,4 @@
-"""`enc dm` when something is in the way: a node that is down, a narrow terminal, somebody who is no contact."""
+"""`enc dm` with a node that is down, a narrow terminal, or somebody who is not a contact."""
 
 import json
 from collections.abc import Iterator
@@ -19,7 +19,7 @@ QUICK = ("--timeout", "0.4")
 
 
 class Far:
-    """Somebody's node, that goes away and comes back at the same place."""
+    """A node that can be stopped, and started again at the same address."""
 
     def __init__(self, data: Path) -> None:
         self.data, self.node = data, RunningNode(data)
@@ -43,7 +43,7 @@ def far(tmp_path: Path) -> Iterator[Far]:
 
 @pytest.fixture
 def apart(tmp_path: Path, running_node: RunningNode, far: Far) -> Pair:
-    """Alice on the node of all tests, Bob on one of his own."""
+    """Return alice on the node of all tests, and bob on a node of his own."""
     alice, bob = with_mailbox(tmp_path / "alice", running_node), with_mailbox(tmp_path / "bob", far.node)
     for one, name, other, node in ((alice, "bob", bob, far.node), (bob, "alice", alice, running_node)):
         one.ask("me", "know", name, key(other), "--mailbox", other.mailbox, "--at", node.url)  # type: ignore[attr-defined]
@@ -65,7 +65,7 @@ def test_what_waits_for_a_node_is_neither_lost_nor_mistaken(apart: Pair, far: Fa
     assert (kept["code"], kept["kept"]) == ("UNREACHABLE", True)
     assert "stored: `enc dm repair` sends it" in alice.ask("dm", "send", "bob", "E", *QUICK, code=3).stderr
     assert "has not arrived yet: `enc dm repair` first" in alice.refused("dm", "edit", "bob", "D2", code=2)["message"]
-    (left,) = alice.tell("dm", "repair", *QUICK, code=3)
+    (left,) = alice.ask_json("dm", "repair", *QUICK, code=3)
     assert left["delivered"] == []
     assert [(each["text"], each["code"], each["pending"]) for each in left["failed"]] == [
         ("D", "UNREACHABLE", True),
@@ -103,7 +103,7 @@ def test_somebody_who_went_is_invited_again(pair: Pair) -> None:
     alice, bob = pair
     bob.ask("dm", "remove", "alice")
     alice.ask("dm", "add", "bob", "--greeting", "again?")
-    assert [each["greeting"] for each in bob.tell("dm", "invites")] == ["again?"]
+    assert [each["greeting"] for each in bob.ask_json("dm", "invites")] == ["again?"]
     bob.ask("dm", "invitations", "closed")
     assert bob.ask("dm", "invitations").stdout == "closed\n"
     assert alice.refused("dm", "add", "bob", code=1)["code"] == "GATE_CLOSED"
@@ -151,7 +151,7 @@ def test_an_emoji_of_several_is_shown_whole() -> None:
 def test_another_mailbox_is_founded_on_purpose_alone(strangers: Pair) -> None:
     alice, _ = strangers
     assert "--again" in alice.refused("dm", "create", code=2)["message"]
-    (made,) = alice.tell("dm", "create", "--again")
+    (made,) = alice.ask_json("dm", "create", "--again")
     assert made["mailbox"] != alice.mailbox  # type: ignore[attr-defined]
     assert json.loads(alice.ask("dm", "status", "--json").stdout)["mailbox"] == made["mailbox"]
 

@@ -1,4 +1,4 @@
-"""`enc dm` with people on two nodes, whom a registry knows; and over a link that holds everything back."""
+"""`enc dm` with people on two nodes, whom a registry lists; and over a link that holds back the node's answers."""
 
 import json
 import os
@@ -21,17 +21,17 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Town]:
 
 
 def test_by_names_of_the_registry_alone(tmp_path: Path, place: Town) -> None:
-    """Nobody is told a key or an enclave: a name is looked at once, and is good from then on."""
+    """No key or enclave is exchanged: a name is looked up once, and stays valid."""
     word = os.urandom(5).hex()
     ada = with_key(tmp_path / "ada", place.nodes["a"].url, place.text)
     bob = with_key(tmp_path / "bob", place.nodes["b"].url, place.text)
     ada.ask("dm", "create", "--name", f"Ada {word}")
-    (made,) = bob.tell("dm", "create", "--name", f"Bob {word}")
+    (made,) = bob.ask_json("dm", "create", "--name", f"Bob {word}")
     refused = ada.ask("dm", "add", f"bob {word}", "--greeting", "hi", stdin="n\n", code=1)
     assert made["identity"] in refused.stderr
-    assert (bob.tell("dm", "invites"), ada.tell("dm", "contacts")) == ([], [])
+    assert (bob.ask_json("dm", "invites"), ada.ask_json("dm", "contacts")) == ([], [])
     ada.ask("dm", "add", f"bob {word}", "--greeting", "hi", "--yes")
-    (invite,) = bob.tell("dm", "invites")
+    (invite,) = bob.ask_json("dm", "invites")
     bob.ask("dm", "accept", invite["identity"])
     bob.ask("dm", "send", f"ADA {word}", "hello", "--yes")
     ada.ask("dm", "send", f"Bob {word}", "found you")
@@ -49,13 +49,13 @@ def test_a_mailbox_is_kept_once_it_was_reached(tmp_path: Path, running_node: Run
     alice.ask("me", "know", "bob", bob.hex)  # type: ignore[attr-defined]
     wrong = ("--mailbox", "ab" * 32, "--at", "http://127.0.0.1:1", "--timeout", "1")
     assert alice.refused("dm", "add", "bob", *wrong, code=3)["code"] == "UNREACHABLE"
-    assert alice.tell("me", "contacts")[0]["enclaves"] == {}
+    assert alice.ask_json("me", "contacts")[0]["enclaves"] == {}
     alice.ask("dm", "add", "bob", "--mailbox", bob.mailbox)  # type: ignore[attr-defined]
-    assert alice.tell("me", "contacts")[0]["enclaves"]["dm"]["enclave"] == bob.mailbox  # type: ignore[attr-defined]
+    assert alice.ask_json("me", "contacts")[0]["enclaves"]["dm"]["enclave"] == bob.mailbox  # type: ignore[attr-defined]
 
 
 def test_a_chat_over_a_slow_link(tmp_path: Path, running_node: RunningNode) -> None:
-    """What is typed while nothing comes through waits, in its order, and what others say comes in between."""
+    """Lines that are typed while the link is held are sent later, in order; messages of others appear in between."""
     with SlowLink(running_node.url) as link:
         alice = with_mailbox(tmp_path / "alice", link)  # type: ignore[arg-type]
         bob = with_mailbox(tmp_path / "bob", running_node)
@@ -75,7 +75,7 @@ def test_a_chat_over_a_slow_link(tmp_path: Path, running_node: RunningNode) -> N
                 process.stdin = None
                 link.wait_until_something_is_held(PATIENCE_S)
                 bob.ask("dm", "send", "alice", "are you there?")
-                assert process.poll() is None, "what was typed is not given up"
+                assert process.poll() is None, "typed lines are not dropped"
                 link.release()
                 assert process.wait(PATIENCE_S) == 0
                 chat.reader.join(PATIENCE_S)

@@ -1,4 +1,4 @@
-"""`enc archive`: pull a whole enclave by the installed command, and say of any file whether it holds."""
+"""`enc archive`: pull a whole enclave with the installed command, and report of any file whether it is valid."""
 
 from pathlib import Path
 
@@ -40,7 +40,7 @@ def test_an_event_that_breaks_a_rule_is_named_by_its_seq(alice: Person) -> None:
     header, events = read_archive([(alice.home / "a.enc").read_bytes()])
     forged: list[Event] = [replace(event, seq_sig=bytes(64)) if event.seq == 1 else event for event in events]
     (alice.home / "b.enc").write_bytes(b"".join(write_archive(header, forged)))
-    (found,) = alice.tell("archive", "verify", "b.enc", code=1)
+    (found,) = alice.ask_json("archive", "verify", "b.enc", code=1)
     assert (found["ok"], found["code"], found["seq"]) == (False, "INVALID_SIGNATURE", 1)
 
 
@@ -55,6 +55,6 @@ def test_somebody_else_may_not_pull(alice: Person, tmp_path: Path) -> None:
     stranger = Person(tmp_path / "stranger")
     stranger.ask("key", "new")
     for name in ("node", "enclave"):
-        (shown,) = alice.tell("config", "show")
+        (shown,) = alice.ask_json("config", "show")
         stranger.ask("config", "set", name, str(shown[name]["value"]))
     assert stranger.refused("archive", "pull", "a.enc", code=1)["code"] == "UNAUTHORIZED"

@@ -1,6 +1,6 @@
 """The installed command against a real node, through the whole life of an enclave.
 
-Each command is run in a process of its own at least once; what only prepares a step is done in this one.
+Each command runs in a separate process at least once; commands that only prepare a step run in this process.
 """
 
 import json
@@ -12,7 +12,7 @@ from tests.node.running import RunningNode
 
 def test_the_whole_life_of_an_enclave(tmp_path: Path, running_node: RunningNode) -> None:
     alice, bob = Person(tmp_path / "alice"), Person(tmp_path / "bob")
-    keys = (begin(alice, running_node), bob.tell("key", "new")[0]["public"])
+    keys = (begin(alice, running_node), bob.ask_json("key", "new")[0]["public"])
     enclave = found(alice, keys[0], running_node)
     bob.ask("config", "set", "node", running_node.url)
     bob.ask("config", "set", "enclave", enclave)
@@ -59,19 +59,19 @@ def let_in(alice: Person, bob: Person, a: str, b: str) -> None:
         b: ("MEMBER", ["admin"]),
     }
     alice.run("revoke", b, "admin")
-    assert [who["traits"] for who in bob.tell("enclave", "members") if who["identity"] == b] == [[]]
+    assert [who["traits"] for who in bob.ask_json("enclave", "members") if who["identity"] == b] == [[]]
 
 
 def write(alice: Person, bob: Person, b: str) -> None:
     with bob.watching("--after", "0", "--type", "message", "--type", "Delete") as watch:
-        (first,) = alice.tell("commit", "message", "hello")
+        (first,) = alice.ask_json("commit", "message", "hello")
         assert watch.next()["content"] == "hello"
         second = bob.json("commit", "message", "-", "--tag", "mood=good", stdin="from a pipe\n")
         assert watch.next()["content"] == "from a pipe\n"
         alice.run("update", str(first["seq"]), "hello, all")
         bob.run("delete", second["id"], "--note", "never mind")
         assert json.loads(watch.next()["content"]) == {"reason": "author", "note": "never mind"}
-    assert bob.tell("query", "--tag", "mood=good") == []
+    assert bob.ask_json("query", "--tag", "mood=good") == []
     message, update = alice.json("query", "--seq", f"{first['seq']}:", "--type", "message", "--type", "Update")
     assert (message["status"], message["updated_by"], update["content"]) == ("updated", update["id"], "hello, all")
     assert bob.ask("query", "--author", b, "--reverse", "--limit", "1").stdout.split("\t")[2] == "Delete"
@@ -79,7 +79,7 @@ def write(alice: Person, bob: Person, b: str) -> None:
 
 def keep_slots(alice: Person, bob: Person) -> None:
     alice.run("set", "topic", '{"plan": [1, 2]}')
-    (found,) = bob.tell("get", "topic")
+    (found,) = bob.ask_json("get", "topic")
     assert (found["value"], found["proved"]) == ({"plan": [1, 2]}, True)
     bob.ask("set", "nick", "bobby", "--own")
     assert (bob.run("get", "nick", "--own"), bob.stderr) == ("bobby\n", "")
@@ -94,10 +94,10 @@ def prove(alice: Person, a: str, node: RunningNode) -> None:
     alice.ask("prove", "--slot", "nick", "--own", "-o", "slot.json")
     assert alice.run("verify", "event.json").startswith("The proof holds.\nProved:\n")
     for file in ("event.json", "member.json", "slot.json"):
-        assert alice.tell("verify", file, "--sequencer", node.seq_pub.hex())[0]["ok"] is True
+        assert alice.ask_json("verify", file, "--sequencer", node.seq_pub.hex())[0]["ok"] is True
     proof = alice.home / "event.json"
     proof.write_text(proof.read_text().replace('"Manifest"', '"manifest"'))
-    assert alice.tell("verify", "event.json", code=1)[0]["code"] == "INVALID_PROOF"
+    assert alice.ask_json("verify", "event.json", code=1)[0]["code"] == "INVALID_PROOF"
 
 
 def pass_on_and_end(alice: Person, bob: Person, a: str, b: str) -> None:
@@ -109,4 +109,4 @@ def pass_on_and_end(alice: Person, bob: Person, a: str, b: str) -> None:
     assert alice.refused("query", code=1)["code"] == "UNAUTHORIZED"
     bob.run("terminate")
     assert bob.refused("commit", "message", "too late", code=1)["code"] == "ENCLAVE_TERMINATED"
-    assert bob.tell("enclave", "info")[0]["lifecycle"] == "terminated"
+    assert bob.ask_json("enclave", "info")[0]["lifecycle"] == "terminated"

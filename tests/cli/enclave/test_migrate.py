@@ -17,7 +17,7 @@ from tests.client.moved import Town, town
 from tests.forked import run
 from tests.node.running import RunningNode
 
-# The command, which a power cut ends right after a step.
+# The command, killed as by a power cut right after a step.
 _CUT = """
 import os, signal, sys
 from enc.client.migration import migrate as moving
@@ -45,7 +45,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Town]:
 
 @pytest.fixture
 def owner(place: Town, tmp_path: Path) -> Person:
-    """Somebody with an enclave at "a", which the registry knows."""
+    """Return a person with an enclave at "a" that is in the registry."""
     person, identity = Person(tmp_path / "home"), Identity.new()
     person.key().parent.mkdir(parents=True)
     identity.save(person.key())
@@ -62,18 +62,18 @@ def owner(place: Town, tmp_path: Path) -> Person:
 
 
 def cut_at(person: Person, step: str, *args: str) -> None:
-    """The command, until the step is done and no further."""
+    """Run the command, and kill it when the step is done."""
     command = [sys.executable, "-c", _CUT, step, *args]
     done = run(command, PATIENCE_S, cwd=person.home, env=person.environment)
     assert done.returncode == -9, done.stderr.decode()
 
 
 def check_moved(place: Town, owner: Person) -> None:
-    """The enclave is at "b": once, whole, known in the registry, and it goes on."""
-    enclave = owner.tell("config", "show")[0]["enclave"]["value"]
-    assert owner.tell("registry", "resolve", enclave)[0]["endpoints"] == [place.nodes["b"].url]
-    assert owner.tell("commit", "message", "three")[0]["sequencer"] == place.nodes["b"].seq_pub.hex()
-    log = owner.tell("query")
+    """Check that the enclave is at "b": once, complete, registered, and writable."""
+    enclave = owner.ask_json("config", "show")[0]["enclave"]["value"]
+    assert owner.ask_json("registry", "resolve", enclave)[0]["endpoints"] == [place.nodes["b"].url]
+    assert owner.ask_json("commit", "message", "three")[0]["sequencer"] == place.nodes["b"].seq_pub.hex()
+    log = owner.ask_json("query")
     assert [event["seq"] for event in log] == list(range(5))
     assert [event["type"] for event in log] == ["Manifest", "message", "message", "Migrate", "message"]
     assert not list((owner.home / ".local/share/enc/moves").iterdir())
@@ -86,7 +86,7 @@ STEPS = ["copy", "hold", "sign", "migrate", "import", "wait", "verify", "registe
 def test_a_move_that_was_cut_off_is_finished_by_running_it_again(place: Town, owner: Person, step: str) -> None:
     command = ("migrate", "--to", place.nodes["b"].url)
     cut_at(owner, step, *command)
-    *told, outcome = owner.tell(*command)
+    *told, outcome = owner.ask_json(*command)
     assert {line["step"] for line in told} >= {"wait", "verify", "register"}
     assert (outcome["node"], outcome["sequencer"]) == (place.nodes["b"].url, place.nodes["b"].seq_pub.hex())
     check_moved(place, owner)
@@ -97,29 +97,29 @@ def test_so_is_one_by_force(place: Town, owner: Person, step: str) -> None:
     owner.ask("archive", "pull", "copy.enc")
     command = ("migrate", "--force", "--archive", "copy.enc", "--to", place.nodes["b"].url)
     cut_at(owner, step, *command)
-    assert owner.tell(*command)[-1]["sequencer"] == place.nodes["b"].seq_pub.hex()
+    assert owner.ask_json(*command)[-1]["sequencer"] == place.nodes["b"].seq_pub.hex()
     check_moved(place, owner)
 
 
 def test_a_move_for_people_tells_its_steps(place: Town, owner: Person) -> None:
-    enclave = owner.tell("config", "show")[0]["enclave"]["value"]
+    enclave = owner.ask_json("config", "show")[0]["enclave"]["value"]
     result = owner.ask("migrate", enclave, "--to", place.nodes["b"].url, "--use")
     assert [line.split()[0] for line in result.stderr.splitlines()] == STEPS
     assert result.stdout.startswith(f"{enclave} is at {place.nodes['b'].url}: ")
-    assert owner.tell("config", "show")[0]["node"]["value"] == place.nodes["b"].url
+    assert owner.ask_json("config", "show")[0]["node"]["value"] == place.nodes["b"].url
     check_moved(place, owner)
 
 
 def test_a_proof_from_the_new_node_names_how_it_came_to_it(place: Town, owner: Person) -> None:
     owner.ask("migrate", "--to", place.nodes["b"].url)
     owner.ask("prove", "1", "-o", "proof.json")
-    found = owner.tell("verify", "proof.json", "--sequencer", place.nodes["b"].seq_pub.hex())[0]
+    found = owner.ask_json("verify", "proof.json", "--sequencer", place.nodes["b"].seq_pub.hex())[0]
     assert any(f"hands over to {place.nodes['b'].seq_pub.hex()}" in line for line in found["proved"])
     proof = json.loads((owner.home / "proof.json").read_text())
     assert [event["type"] for event in proof["migrates"]] == ["Migrate"]
-    (line,) = owner.tell("query", "--seq", "1", "--proof")
+    (line,) = owner.ask_json("query", "--seq", "1", "--proof")
     (owner.home / "line.json").write_text(json.dumps(line["proof"]))
-    assert owner.tell("verify", "line.json")[0]["ok"]
+    assert owner.ask_json("verify", "line.json")[0]["ok"]
 
 
 def test_what_is_lost_is_told_and_followed_by_choice(place: Town, owner: Person) -> None:
@@ -131,9 +131,9 @@ def test_what_is_lost_is_told_and_followed_by_choice(place: Town, owner: Person)
     error = owner.refused(*command, code=1)
     assert (error["code"], error["first_seq"]) == ("LOST_RANGE", 3)
     seen = shutil.copytree(owner.pins, owner.home / "seen")
-    assert owner.tell(*command, "--accept-loss")[-1]["registered"]
+    assert owner.ask_json(*command, "--accept-loss")[-1]["registered"]
     check_moved(place, owner)
-    (found,) = owner.tell("follow", "--use")
+    (found,) = owner.ask_json("follow", "--use")
     assert (found["node"], len(found["sequencers"])) == (place.nodes["b"].url, 2)
     shutil.rmtree(owner.pins)
     seen.rename(owner.pins)
@@ -143,17 +143,19 @@ def test_what_is_lost_is_told_and_followed_by_choice(place: Town, owner: Person)
 
 
 def test_what_the_old_node_goes_on_to_sign_is_refused(place: Town, owner: Person) -> None:
-    """By whoever has followed the enclave; the evidence is checked offline."""
+    """Clients that have followed the enclave reject it; the evidence is checked offline."""
     owner.ask("archive", "pull", "copy.enc")
     owner.ask("migrate", "--force", "--archive", "copy.enc", "--to", place.nodes["b"].url)
-    shown = {name: each["value"] for name, each in owner.tell("config", "show")[0].items() if isinstance(each, dict)}
+    shown = {
+        name: each["value"] for name, each in owner.ask_json("config", "show")[0].items() if isinstance(each, dict)
+    }
     with Client(place.nodes["a"].url, Identity.load(shown["identity"]), pins=None) as unaware:
         unaware.enclave(shown["enclave"]).commit("message", "still here")
     text = owner.config.read_text()
     owner.config.write_text("\n".join(line for line in text.splitlines() if not line.startswith("registry")) + "\n")
     error = owner.refused("query", code=4)
     assert error["code"] == "SPLIT_BRAIN"
-    (verdict,) = owner.tell("verify", error["evidence"], code=1)
+    (verdict,) = owner.ask_json("verify", error["evidence"], code=1)
     assert (verdict["kind"], verdict["ok"]) == ("split", False)
     assert any("where it was not the sequencer" in line for line in verdict["proved"])
 
@@ -167,22 +169,22 @@ def test_force_needs_an_archive(place: Town, owner: Person) -> None:
 
 
 def test_a_registry_is_founded_and_used(place: Town, owner: Person) -> None:
-    (found,) = owner.tell("registry", "init", "--use", "--node", place.nodes["b"].url)
+    (found,) = owner.ask_json("registry", "init", "--use", "--node", place.nodes["b"].url)
     assert found["registry"] == f"{place.nodes['b'].url}#{found['enclave']}:{place.nodes['b'].seq_pub.hex()}"
-    assert owner.tell("config", "show")[0]["registry"]["value"] == found["registry"]
+    assert owner.ask_json("config", "show")[0]["registry"]["value"] == found["registry"]
 
 
 def test_who_is_where(place: Town, owner: Person) -> None:
-    enclave = owner.tell("config", "show")[0]["enclave"]["value"]
-    (found,) = owner.tell("registry", "resolve", enclave)
+    enclave = owner.ask_json("config", "show")[0]["enclave"]["value"]
+    (found,) = owner.ask_json("registry", "resolve", enclave)
     assert (found["app"], found["endpoints"]) == ("test", [place.nodes["a"].url])
     owner.ask("registry", "register-enclave", "--desc", "a pond", "--meta", '{"name": "carp"}')
     assert owner.ask("registry", "register-enclave").stdout == "registered already\n"
-    assert [line["enclave_id"] for line in owner.tell("registry", "list", "-q", "carp")].count(enclave) == 1
-    assert owner.tell("registry", "list", "--app", "none") == []
+    assert [line["enclave_id"] for line in owner.ask_json("registry", "list", "-q", "carp")].count(enclave) == 1
+    assert owner.ask_json("registry", "list", "--app", "none") == []
     assert owner.refused("registry", "lookup", found["holder"], code=1)["code"] == "IDENTITY_NOT_FOUND"
     owner.ask("registry", "register-identity", f"team={enclave}")
-    (known,) = owner.tell("registry", "lookup", found["holder"])
+    (known,) = owner.ask_json("registry", "lookup", found["holder"])
     assert known["enclaves"] == {"team": enclave}
     assert len(known["sub_pub"]) == 64
     assert "LABEL=ID" in owner.refused("registry", "register-identity", "team", code=2)["message"]
@@ -192,7 +194,7 @@ def test_who_is_where(place: Town, owner: Person) -> None:
 def test_a_node_is_registered_by_its_key(place: Town, owner: Person) -> None:
     key, url = place.nodes["b"].data / "node.key", place.nodes["b"].url
     assert owner.ask("registry", "register-node", url, "--key", key).stdout == "registered already\n"
-    (receipt,) = owner.tell("registry", "register-node", url, "https://other.example", "--key", key)
+    (receipt,) = owner.ask_json("registry", "register-node", url, "https://other.example", "--key", key)
     assert receipt["enclave"] == place.registry.enclave.hex()
     owner.ask("registry", "register-node", url, "--key", key)
 
@@ -200,7 +202,7 @@ def test_a_node_is_registered_by_its_key(place: Town, owner: Person) -> None:
 def test_commands_need_no_node_where_there_is_a_registry(place: Town, owner: Person) -> None:
     text = owner.config.read_text()
     owner.config.write_text("\n".join(line for line in text.splitlines() if not line.startswith("node")) + "\n")
-    assert [line["content"] for line in owner.tell("query", "--type", "message")] == ["one", "two"]
+    assert [line["content"] for line in owner.ask_json("query", "--type", "message")] == ["one", "two"]
 
 
 def test_a_transfer_says_what_the_new_owner_should_do(place: Town, owner: Person) -> None:
@@ -215,14 +217,14 @@ def test_what_names_no_registry(owner: Person, text: str) -> None:
     assert owner.refused("query", "--registry", text, code=2)
 
 
-# The node of the profile is another
+# The profile names another node
 
 
 @pytest.mark.parametrize("command", [("commit", "message", "x"), ("head",), ("archive", "pull", "c.enc"), ("migrate",)])
 def test_the_node_of_the_profile_need_not_be_the_enclaves(place: Town, owner: Person, command: tuple[str, ...]) -> None:
-    """It never had it: the registry says who does, and the pin that it is that one."""
+    """That node never had the enclave: the registry gives its node, and the pin confirms that it is the same one."""
     profiles.store(owner.config, "default", "node", place.nodes["b"].url)
-    owner.tell(*command, *(["--to", place.nodes["b"].url] if command == ("migrate",) else []))
+    owner.ask_json(*command, *(["--to", place.nodes["b"].url] if command == ("migrate",) else []))
     assert not list(owner.home.glob("enc-evidence*"))
 
 
@@ -235,13 +237,13 @@ def test_who_reads_from_a_node_that_was_left_is_told(place: Town, owner: Person)
 
 
 def test_the_way_out_of_a_move_that_was_refused_after_all(place: Town, owner: Person, tmp_path: Path) -> None:
-    """The node has a list of who may bring enclaves, which nobody can ask for."""
+    """The node has an allowlist for imports, which clients cannot query."""
     with RunningNode(tmp_path / "node", env={"ENC_NODE_ADMISSION_CREATE": "allowlist"}) as node:
         result = owner.ask("migrate", "--to", node.url, code=1)
         assert "UNAUTHORIZED" in result.stderr
         owner.ask("archive", "pull", "copy.enc")
     owner.ask("migrate", "--force", "--archive", "copy.enc", "--to", place.nodes["b"].url)
-    assert owner.tell("commit", "message", "three")[0]["sequencer"] == place.nodes["b"].seq_pub.hex()
+    assert owner.ask_json("commit", "message", "three")[0]["sequencer"] == place.nodes["b"].seq_pub.hex()
 
 
 def test_a_watch_goes_on_through_a_move(place: Town, owner: Person) -> None:

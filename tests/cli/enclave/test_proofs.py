@@ -1,4 +1,4 @@
-"""`enc prove`, `enc verify`, `enc head`: proof files, and what is said of them."""
+"""`enc prove`, `enc verify`, `enc head`: proof files, and the reports about them."""
 
 import json
 from typing import Any
@@ -12,13 +12,13 @@ from tests.node.running import RunningNode
 
 @pytest.fixture(scope="module")
 def proof(reader: Person) -> Any:
-    """The proof of event 0, in proof.json."""
+    """Write the proof of event 0 to proof.json; return its content."""
     reader.ask("prove", "0", "-o", "proof.json")
     return json.loads((reader.home / "proof.json").read_text())
 
 
 def test_a_proof_says_what_it_proves_and_what_not(reader: Person, proof: Any, running_node: RunningNode) -> None:
-    (found,) = reader.tell("verify", "proof.json")
+    (found,) = reader.ask_json("verify", "proof.json")
     assert (found["ok"], found["format"], found["enclave"]) == (True, "enc-proof", proof["enclave"])
     assert found["sequencer"] == running_node.seq_pub.hex()
     shown = reader.ask("verify", "proof.json").stdout.splitlines()
@@ -28,7 +28,7 @@ def test_a_proof_says_what_it_proves_and_what_not(reader: Person, proof: Any, ru
 
 
 def test_verify_needs_nothing_but_the_file(anybody: Person, proof: Any) -> None:
-    assert anybody.tell("verify", "-", stdin=json.dumps(proof))[0]["ok"] is True
+    assert anybody.ask_json("verify", "-", stdin=json.dumps(proof))[0]["ok"] is True
     assert list(anybody.home.iterdir()) == []
 
 
@@ -36,13 +36,13 @@ def test_a_proof_goes_to_stdout_or_to_a_file(reader: Person, proof: Any) -> None
     printed = json.loads(reader.ask("prove", "0").stdout)
     assert printed["event"]["event"] == proof["event"]["event"]
     assert json.loads(reader.ask("prove", "0", "--json").stdout) == printed
-    (wire,) = reader.tell("prove", proof["event"]["event"]["id"], "-o", "again.json")
+    (wire,) = reader.ask_json("prove", proof["event"]["event"]["id"], "-o", "again.json")
     assert wire == {"file": "again.json", "enclave": proof["enclave"], "bundle": 0}
     assert json.loads((reader.home / "again.json").read_text()) == printed
 
 
 def test_state_is_proved_after_the_last_closed_bundle(alice: Person) -> None:
-    (me,) = alice.tell("key", "show")
+    (me,) = alice.ask_json("key", "show")
     alice.ask("set", "topic", "x")
     alice.ask("set", "nick", "al", "--own")
     proofs = {
@@ -88,7 +88,7 @@ def test_a_changed_file_proves_nothing(reader: Person, proof: Any, change: str) 
     text = changed(proof, change)
     assert text != json.dumps(proof)
     (reader.home / "changed.json").write_text(text)
-    (found,) = reader.tell("verify", "changed.json", code=FAILED)
+    (found,) = reader.ask_json("verify", "changed.json", code=FAILED)
     assert set(found) == {"ok", "code", "message"}
     assert (found["ok"], found["code"]) == (False, "INVALID_PROOF")
     result = reader.ask("verify", "changed.json", code=FAILED)
@@ -97,25 +97,25 @@ def test_a_changed_file_proves_nothing(reader: Person, proof: Any, change: str) 
 
 def test_bytes_that_are_no_text_prove_nothing(reader: Person) -> None:
     (reader.home / "x").write_bytes(b'{"format": "\xff"}')
-    assert "neither a proof nor evidence" in reader.tell("verify", "x", code=FAILED)[0]["message"]
+    assert "neither a proof nor evidence" in reader.ask_json("verify", "x", code=FAILED)[0]["message"]
 
 
 def test_only_the_sequencer_that_counts_proves(reader: Person, proof: Any) -> None:
     reader.ask("verify", "proof.json", "--sequencer", proof["sequencer"].upper())
-    (found,) = reader.tell("verify", "proof.json", "--sequencer", "ab" * 32, code=FAILED)
+    (found,) = reader.ask_json("verify", "proof.json", "--sequencer", "ab" * 32, code=FAILED)
     assert found["message"] == f"signed by {proof['sequencer']}, not by {'ab' * 32}"
 
 
 def test_a_head_needs_no_identity(alice: Person, running_node: RunningNode) -> None:
-    (head,) = alice.tell("head")
+    (head,) = alice.ask_json("head")
     assert set(head) == {"t", "ts", "r", "sig", "bound_sig", "enclave"}
     alice.key().unlink()
-    assert alice.tell("head") == [head]
+    assert alice.ask_json("head") == [head]
     assert alice.ask("head").stdout.startswith(f"1 bundles, root {head['r']}, ")
     assert "there is no such file" in alice.refused("query", code=MISUSE)["message"]
 
 
 def test_a_file_that_is_nested_without_end_proves_nothing(anybody: Person) -> None:
     (anybody.home / "deep.json").write_text('{"format":' + "[" * 100_000)
-    (found,) = anybody.tell("verify", "deep.json", code=1)
+    (found,) = anybody.ask_json("verify", "deep.json", code=1)
     assert (found["ok"], found["code"]) == (False, "INVALID_PROOF")

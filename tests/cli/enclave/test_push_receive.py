@@ -1,4 +1,4 @@
-"""`enc push receive`: events that a node pushes, as lines, or to a command."""
+"""`enc push receive`: a node's pushes, printed as lines or passed to a command."""
 
 import json
 import os
@@ -58,7 +58,7 @@ def bob(anybody: Person) -> Person:
 
 
 class Receiving:
-    """The command, listening."""
+    """A running `enc push receive` that listens."""
 
     def __init__(self, process: subprocess.Popen[str]) -> None:
         self.process = process
@@ -70,7 +70,7 @@ class Receiving:
         self.port = int(found[1])
 
     def says(self, text: str) -> str:
-        """The next line on stderr that has this in it."""
+        """Return the next line on stderr that contains the text."""
         assert self.process.stderr is not None
         said = list[str]()
         while not said or text not in said[-1]:
@@ -83,7 +83,7 @@ class Receiving:
         return json.loads(self.process.stdout.readline())
 
     def stop(self) -> str:
-        """Ends it as a service manager does; what it said on stderr."""
+        """Stop it with SIGTERM, as a service manager does; return its stderr."""
         self.process.terminate()
         _, said = self.process.communicate(timeout=PATIENCE_S)
         assert self.process.returncode == 0, said
@@ -106,7 +106,7 @@ def receiving(person: Person, hook: str, *args: str | Path, port: int = 0, **env
 
 @contextmanager
 def room(node: RunningNode, reader: Person, hook: str) -> Iterator[Enclave]:
-    """An enclave whose messages are pushed to somebody."""
+    """Yield an enclave whose messages are pushed to somebody."""
     with Client(node.url, Identity.new(), pins=None) as client:
         owner = {"identity": client.identity.hex, "state": "MEMBER", "traits": ["owner"]}
         enclave = client.create({**PUSHED, "init": [owner]})
@@ -233,7 +233,7 @@ def test_without_an_enclave_it_says_that_it_waits_for_a_push(bob: Person, quick_
         running.stop()
 
 
-# What it says when nothing comes
+# Its output while no push arrives
 
 
 def posted(running: Receiving, body: bytes) -> int:
@@ -298,7 +298,7 @@ def test_a_notice_is_a_line_of_its_own_kind(bob: Person, quick_node: RunningNode
 
 
 def hanging(bob: Person) -> str:
-    """A command that says its process id, and then waits until it may end."""
+    """Return a command that prints its process id, and then waits until it may end."""
     script = bob.home / "hang.py"
     script.write_text(
         "import os, signal, sys\n"
@@ -326,12 +326,12 @@ def test_a_second_signal_kills_the_command_that_is_waited_for(
         assert f"(process {pid}) has finished event {seq} of {enclave.hex}; a second signal" in running.says(
             "stopping when"
         )
-        os.kill(pid, 0)  # it is there
+        os.kill(pid, 0)  # it still runs
         running.process.send_signal(number)
         assert running.process.wait(PATIENCE_S) == -number
         try:
             assert running.process.stdout is not None
-            assert select.select([running.process.stdout], [], [], 10)[0]  # which the command would hold open
+            assert select.select([running.process.stdout], [], [], 10)[0]  # the command would hold it open
         finally:
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
@@ -346,9 +346,9 @@ def test_the_command_that_is_waited_for_may_end(bob: Person, quick_node: Running
     ):
         enclave.commit("message", "one")
         running.line()
-        os.killpg(running.process.pid, signal.SIGINT)  # as a terminal does: to all that are not in a group of their own
+        os.killpg(running.process.pid, signal.SIGINT)  # like a terminal: to all processes of this group
         running.says("stopping when")
-        go = os.open(bob.home / "go", os.O_RDWR)  # so that this does not wait for its reader
+        go = os.open(bob.home / "go", os.O_RDWR)  # opened for both, so that this does not wait for the reader
         os.write(go, b"\n")
         assert running.process.wait(PATIENCE_S) == 0
         os.close(go)
@@ -358,7 +358,7 @@ def test_the_command_that_is_waited_for_may_end(bob: Person, quick_node: Running
 
 @contextmanager
 def liar() -> Iterator[str]:
-    """A node that tells its key, and nothing else."""
+    """Serve a node that only gives its key."""
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:

@@ -1,4 +1,4 @@
-"""`enc push status`: how pushes fare, for the owner and for whom they are."""
+"""`enc push status`: the state of pushes, for the owner and for their recipients."""
 
 from enc.cli.common.command_context import CommandContext
 from enc.cli.enclave import push
@@ -11,20 +11,20 @@ BOB = Identity.from_secret(bytes(31) + b"\x07")
 
 
 def member(alice: Person) -> None:
-    """Bob is an admin, with an endpoint."""
+    """Return bob, who is an admin with an endpoint."""
     alice.ask("move", BOB.hex, "OUTSIDER", "MEMBER")
     alice.ask("grant", BOB.hex, "admin", "--endpoint", URL)
 
 
 def test_nobody_is_pushed_to(alice: Person) -> None:
-    assert alice.tell("push", "status") == []
+    assert alice.ask_json("push", "status") == []
     result = alice.ask("push", "status")
     assert (result.stdout, "no endpoint of yours is registered" in result.stderr) == ("", True)
 
 
 def test_the_owner_sees_every_endpoint(alice: Person) -> None:
     member(alice)
-    (found,) = alice.tell("push", "status")
+    (found,) = alice.ask_json("push", "status")
     assert found == {
         "identity": BOB.hex,
         "trait": "admin",
@@ -42,7 +42,7 @@ def test_anyone_else_sees_their_own(alice: Person) -> None:
     for who, count in ((BOB, 1), (other, 0)):
         key = alice.home / f"{who.hex}.key"
         who.save(key)
-        assert len(alice.tell("push", "status", "--identity", key)) == count
+        assert len(alice.ask_json("push", "status", "--identity", key)) == count
 
 
 def test_a_queue_in_trouble() -> None:

@@ -1,4 +1,4 @@
-"""`enc query`, `enc watch`, `enc get`, `enc enclave …`: what they ask for and what they print."""
+"""`enc query`, `enc watch`, `enc get`, `enc enclave …`: their requests and their output."""
 
 import json
 import time
@@ -70,20 +70,20 @@ def test_times(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def seqs(alice: Person) -> Any:
-    """The places of what a query finds, in alice's enclave of three messages."""
+    """Return the seqs that a query finds in alice's enclave of three messages."""
     alice.ask("commit", "message", "one", "--tag", "n=1")
     alice.ask("commit", "message", "two", "--tag", "n=2", "--tag", "even")
     alice.ask("set", "topic", "x")
 
     def ask(*flags: str) -> list[int]:
-        return [item["seq"] for item in alice.tell("query", *flags)]
+        return [item["seq"] for item in alice.ask_json("query", *flags)]
 
     return ask
 
 
 def test_a_query_finds_what_each_flag_asks_for(alice: Person, seqs: Any) -> None:
-    events = alice.tell("query")
-    (me,) = alice.tell("key", "show")
+    events = alice.ask_json("query")
+    (me,) = alice.ask_json("key", "show")
     assert [event["seq"] for event in events] == [0, 1, 2, 3]
     assert seqs("--type", "message", "--type", "Shared", "--author", me["public"], "--limit", "2") == [1, 2]
     assert seqs("--author", events[0]["sequencer"]) == []
@@ -97,8 +97,8 @@ def test_a_query_finds_what_each_flag_asks_for(alice: Person, seqs: Any) -> None
 
 
 def test_lines_for_people_hold_whole_values_and_nothing_that_commands_a_terminal(alice: Person) -> None:
-    (me,) = alice.tell("key", "show")
-    (made,) = alice.tell("commit", "message", "é\x1b[2J\ttab\nline [red]")
+    (me,) = alice.ask_json("key", "show")
+    (made,) = alice.ask_json("commit", "message", "é\x1b[2J\ttab\nline [red]")
     line = alice.ask("query", "--type", "message").stdout
     cells = ["1", output.format_time(made["timestamp"]), "message", me["public"], "é\\x1b[2J\\ttab\\nline [red]\n"]
     assert line.split("\t") == cells
@@ -130,21 +130,21 @@ def test_an_updated_event_says_so(alice: Person) -> None:
 
 
 def test_a_query_s_proof_is_a_proof_file(alice: Person) -> None:
-    (item,) = alice.tell("query", "--seq", "0", "--proof")
+    (item,) = alice.ask_json("query", "--seq", "0", "--proof")
     (alice.home / "p.json").write_text(output._json(item["proof"]))
-    assert alice.tell("verify", "p.json")[0]["ok"] is True
+    assert alice.ask_json("verify", "p.json")[0]["ok"] is True
 
 
 def use_bundles(person: Person, bundle: dict[str, int]) -> None:
-    """Use an enclave whose bundles close like this."""
-    (me,) = person.tell("key", "show")
+    """Use an enclave with these bundle settings."""
+    (me,) = person.ask_json("key", "show")
     (person.home / "open.json").write_text(team(me["public"], bundle=bundle))
     person.ask("enclave", "create", "open.json", "--name", str(person.home), "--use")
 
 
 def test_an_open_bundle_proves_nothing_yet(alice: Person) -> None:
     use_bundles(alice, LATE)
-    (item,) = alice.tell("query", "--proof")
+    (item,) = alice.ask_json("query", "--proof")
     assert item["proof"] is None
     assert alice.ask("query", "--proof").stdout.split("\t")[4] == "open"
     assert alice.refused("prove", "0", "--no-wait", code=1)["code"] == "EVENT_PENDING"
@@ -160,7 +160,7 @@ def test_a_proof_waits_until_the_bundle_is_closed(alice: Person) -> None:
 
 def test_watch_ends_after_as_many_as_asked_for(alice: Person) -> None:
     alice.ask("commit", "message", "one")
-    assert [item["seq"] for item in alice.tell("watch", "--after", "-1", "--limit", "2")] == [0, 1]
+    assert [item["seq"] for item in alice.ask_json("watch", "--after", "-1", "--limit", "2")] == [0, 1]
     assert alice.ask("watch", "--after", "0", "--limit", "1").stdout.endswith("\tone\n")
 
 
@@ -200,20 +200,20 @@ def test_watch_of_an_enclave_that_ends(alice: Person) -> None:
 )
 def test_a_value_is_json_or_else_text(alice: Person, args: list[str], value: Any, shown: str) -> None:
     alice.ask("set", "topic", *args)
-    (event,) = alice.tell("query", "--type", "Shared")
+    (event,) = alice.ask_json("query", "--type", "Shared")
     found = json.loads(event["content"])["value"]
     assert (found, type(found)) == (value, type(value))
     assert alice.ask("get", "topic").stdout == shown + "\n"
 
 
 def test_own_slots_are_one_s_own(alice: Person) -> None:
-    (me,) = alice.tell("key", "show")
+    (me,) = alice.ask_json("key", "show")
     alice.ask("set", "nick", "al", "--own")
-    assert alice.tell("get", "nick", "--own") == [{"key": "nick", "value": "al", "seq": 1, "proved": True}]
-    assert alice.tell("get", "nick", "--owner", me["public"])[0]["value"] == "al"
-    assert alice.tell("get", "nick")[0] == {"key": "nick", "value": None, "seq": None, "proved": True}
+    assert alice.ask_json("get", "nick", "--own") == [{"key": "nick", "value": "al", "seq": 1, "proved": True}]
+    assert alice.ask_json("get", "nick", "--owner", me["public"])[0]["value"] == "al"
+    assert alice.ask_json("get", "nick")[0] == {"key": "nick", "value": None, "seq": None, "proved": True}
     alice.ask("set", "nick", "--unset", "--own")
-    assert alice.tell("get", "nick", "--own")[0]["value"] is None
+    assert alice.ask_json("get", "nick", "--own")[0]["value"] is None
 
 
 def test_a_slot_that_is_not_yet_proved_says_so(alice: Person) -> None:
@@ -240,7 +240,7 @@ def test_every_template_is_named_in_the_help(alice: Person) -> None:
 
 def test_a_name_or_a_tag_tells_two_of_a_kind_apart(alice: Person) -> None:
     made = [
-        alice.tell("enclave", "create", *args)[0]["enclave"]
+        alice.ask_json("enclave", "create", *args)[0]["enclave"]
         for args in (["notes"], ["notes", "--name", "b"], ["notes", "--tag", "n=c"], ["team.json", "--name", "b"])
     ]
     assert len(set(made)) == 4
@@ -249,9 +249,9 @@ def test_a_name_or_a_tag_tells_two_of_a_kind_apart(alice: Person) -> None:
         "to create another one of this kind, give another --name"
         in alice.ask("enclave", "create", "notes", code=1).stderr
     )
-    (info,) = alice.tell("enclave", "info", "--enclave", made[1])
+    (info,) = alice.ask_json("enclave", "info", "--enclave", made[1])
     assert info["manifest"]["meta"]["name"] == "b"
-    assert {pinned["enclave"] for pinned in alice.tell("enclave", "list")} == set(made)
+    assert {pinned["enclave"] for pinned in alice.ask_json("enclave", "list")} == set(made)
     assert alice.ask("enclave", "list").stdout.count("\n") == 4
 
 
@@ -259,21 +259,21 @@ def test_only_use_changes_the_profile(alice: Person) -> None:
     before = alice.config.read_text()
     alice.ask("enclave", "create", "log")
     assert alice.config.read_text() == before
-    (made,) = alice.tell("enclave", "create", "log", "--name", "b", "--use")
-    assert alice.tell("config", "show")[0]["enclave"]["value"] == made["enclave"]
+    (made,) = alice.ask_json("enclave", "create", "log", "--name", "b", "--use")
+    assert alice.ask_json("config", "show")[0]["enclave"]["value"] == made["enclave"]
 
 
 def test_info_and_members_for_people(alice: Person) -> None:
-    (me,) = alice.tell("key", "show")
+    (me,) = alice.ask_json("key", "show")
     lines = dict(line.split(maxsplit=1) for line in alice.ask("enclave", "info").stdout.splitlines())
     assert lines["lifecycle"] == "active"
     assert lines["traits"] == '["owner(0)","admin(1)"]'
     assert lines["head"].startswith("1 bundles, root ")
     assert alice.ask("enclave", "members").stdout == f"{me['public']}\tMEMBER\towner\n"
-    assert alice.tell("enclave", "members")[0]["bundle"] == 0
+    assert alice.ask_json("enclave", "members")[0]["bundle"] == 0
 
 
 def test_files_beside_the_pins_are_none(alice: Person) -> None:
     alice.ask("head")
     (alice.pins / "notes.json").write_text("{}")
-    assert len(alice.tell("enclave", "list")) == 1
+    assert len(alice.ask_json("enclave", "list")) == 1

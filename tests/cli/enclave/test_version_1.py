@@ -1,4 +1,4 @@
-"""The commands on enclaves of version 1: the same as ever, and nobody says which version it is."""
+"""The commands on enclaves of version 1: the same as for version 2, without naming the version."""
 
 import json
 from itertools import count
@@ -20,7 +20,7 @@ _numbers = count()
 
 @pytest.fixture
 def owner(anybody: Person, founder: Client) -> Person:
-    """Who owns a new enclave of version 1."""
+    """Return the owner of a new enclave of version 1."""
     person, me = settled(anybody, founder), founder.identity.hex
     constitution = manifest(SCHEMA, {"Owner": [me], "Member": [me]}, bundle=AT_ONCE, meta={"n": next(_numbers)})
     (person.home / "roles.json").write_text(json.dumps(constitution))
@@ -29,17 +29,17 @@ def owner(anybody: Person, founder: Client) -> Person:
 
 
 def roles(owner: Person, identity: str) -> list[str]:
-    found = [who["traits"] for who in owner.tell("enclave", "members") if who["identity"] == identity]
+    found = [who["traits"] for who in owner.ask_json("enclave", "members") if who["identity"] == identity]
     return list(found[0]) if found else []
 
 
 def test_the_whole_life(owner: Person, founder: Client, running_node: RunningNode) -> None:
-    """Each command meets the enclave anew: none knows the version from another."""
+    """Each command determines the version itself."""
     me = founder.identity.hex
-    assert owner.tell("enclave", "info")[0]["lifecycle"] == "active"
+    assert owner.ask_json("enclave", "info")[0]["lifecycle"] == "active"
     assert "roles      " in (text := owner.ask("enclave", "info").stdout)
     assert '["Owner","Admin","Member","DataView"]' in text
-    said = owner.tell("commit", "message", "hello", "--tag", "k=v")[0]
+    said = owner.ask_json("commit", "message", "hello", "--tag", "k=v")[0]
     owner.ask("update", str(said["seq"]), "hello, all")
     owner.ask("grant", BOB, "Member")
     owner.ask("move", BOB, "Member", "Admin,Member")
@@ -48,20 +48,20 @@ def test_the_whole_life(owner: Person, founder: Client, running_node: RunningNod
     assert roles(owner, BOB) == []
     owner.ask("grant", BOB, "DataView", "--endpoint", "https://example.com/hook")
     owner.ask("revoke", BOB, "DataView")
-    assert [event["type"] for event in owner.tell("query", "--seq", "1:")] == [
+    assert [event["type"] for event in owner.ask_json("query", "--seq", "1:")] == [
         *("message", "Update", "Grant", "Move", "Force_Move", "Grant_Push", "Revoke")
     ]
     owner.ask("prove", str(said["seq"]), "-o", "event.json")
     owner.ask("prove", "--member", me, "-o", "member.json")
     for file in ("event.json", "member.json"):
-        assert owner.tell("verify", file, "--sequencer", running_node.seq_pub.hex())[0]["ok"] is True
+        assert owner.ask_json("verify", file, "--sequencer", running_node.seq_pub.hex())[0]["ok"] is True
     owner.run("archive", "pull", "all.enc")
-    assert owner.tell("archive", "verify", "all.enc")[0]["events"] == 8
+    assert owner.ask_json("archive", "verify", "all.enc")[0]["events"] == 8
     owner.ask("pause")
-    assert owner.tell("enclave", "info")[0]["lifecycle"] == "paused"
+    assert owner.ask_json("enclave", "info")[0]["lifecycle"] == "paused"
     owner.ask("resume")
     owner.run("revoke-self", "Member")
-    assert owner.tell("query") == []
+    assert owner.ask_json("query") == []
     owner.ask("transfer", BOB, "Owner")
     assert owner.refused("terminate", code=1)["code"] == "UNAUTHORIZED"
 
@@ -104,12 +104,12 @@ def test_slots_are_of_no_namespace_here(owner: Person) -> None:
 
 
 def test_a_template_by_either_spelling(alice: Person) -> None:
-    one = alice.tell("enclave", "create", "--template", "personal-v1", "--name", f"{next(_numbers)}", "--use")[0]
-    other = alice.tell("enclave", "create", "personal-v1", "--name", f"{next(_numbers)} again")[0]
+    one = alice.ask_json("enclave", "create", "--template", "personal-v1", "--name", f"{next(_numbers)}", "--use")[0]
+    other = alice.ask_json("enclave", "create", "personal-v1", "--name", f"{next(_numbers)} again")[0]
     assert one["enclave"] != other["enclave"]
     alice.ask("commit", "public", '{"kind":"post","text":"Hello world"}')
-    assert json.loads(alice.tell("query", "--type", "public")[0]["content"])["kind"] == "post"
-    info = alice.tell("enclave", "info")[0]
+    assert json.loads(alice.ask_json("query", "--type", "public")[0]["content"])["kind"] == "post"
+    info = alice.ask_json("enclave", "info")[0]
     assert (info["manifest"]["enc_v"], info["lifecycle"]) == (1, "unknown")
 
 

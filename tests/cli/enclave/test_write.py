@@ -1,4 +1,4 @@
-"""`enc commit`, `enc update`, `enc delete`, `enc grant`: what they send."""
+"""`enc commit`, `enc update`, `enc delete`, `enc grant`: the commits that they send."""
 
 import json
 from typing import Any
@@ -12,7 +12,7 @@ from tests.cli.people import Person
 
 
 def last(person: Person) -> Any:
-    return person.tell("query", "--reverse", "--limit", "1")[0]
+    return person.ask_json("query", "--reverse", "--limit", "1")[0]
 
 
 def test_content_is_an_argument_a_file_or_stdin_as_it_is(alice: Person) -> None:
@@ -30,7 +30,7 @@ def test_content_is_an_argument_a_file_or_stdin_as_it_is(alice: Person) -> None:
 
 
 def test_a_receipt_is_the_protocol_s_with_its_enclave(alice: Person) -> None:
-    (receipt,) = alice.tell("commit", "message", "hello")
+    (receipt,) = alice.ask_json("commit", "message", "hello")
     event = last(alice)
     shared = ("id", "hash", "timestamp", "sequencer", "seq", "sig", "seq_sig", "enclave")
     assert receipt == {"type": "Receipt", **{name: event[name] for name in shared}}
@@ -46,7 +46,7 @@ def test_tags_are_written(alice: Person) -> None:
 
 
 def test_an_event_is_named_by_its_seq_or_its_id(alice: Person) -> None:
-    (one,), (two,) = alice.tell("commit", "message", "one"), alice.tell("commit", "message", "two")
+    (one,), (two,) = alice.ask_json("commit", "message", "one"), alice.ask_json("commit", "message", "two")
     alice.ask("update", "1", "new")
     assert last(alice)["tags"] == [["r", one["id"]]]
     alice.ask("delete", two["id"])
@@ -60,7 +60,7 @@ def test_a_moderator_says_so(alice: Person) -> None:
 
 
 def test_a_grant_may_name_an_endpoint(alice: Person) -> None:
-    (me,) = alice.tell("key", "show")
+    (me,) = alice.ask_json("key", "show")
     alice.ask("grant", me["public"], "admin", "--endpoint", "https://example.org/push")
     assert json.loads(last(alice)["content"])["endpoint"] == "https://example.org/push"
 

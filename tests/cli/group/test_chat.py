@@ -198,7 +198,7 @@ def test_a_paste_of_lines_is_one_message(ann: Friend) -> None:
 
 
 def test_a_node_that_was_away_for_longer_than_a_command_waits(tmp_path: Path) -> None:
-    """The chat goes on: nothing is missing, and what is written meanwhile fails and says so."""
+    """The chat continues: no message is missing, and messages written meanwhile fail with an error."""
     with RunningNode(tmp_path / "node") as node:
         ann = Friend(tmp_path / "ann", node.url)
         ann.group = ann.one("create", "plans")["enclave"]

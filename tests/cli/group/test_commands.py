@@ -1,4 +1,4 @@
-"""`enc group`: everything that people do in a group, one command at a time, against a real node."""
+"""`enc group`: every action in a group, one command at a time, against a real node."""
 
 import json
 from itertools import count
@@ -15,12 +15,12 @@ from enc.cli.group.context import resolve_member
 from enc.client import Client
 from enc.client.enclave.templates import template
 from enc.core.errors import MisuseError
-from tests.cli.group_people import Friend, Friends, let_in, told
+from tests.cli.group_people import Friend, Friends, introduced, let_in
 from tests.node.running import RunningNode
 
 
 def standing(ann: Friend, who: Friend) -> tuple[str, list[str]] | None:
-    people = {each["identity"]: each for each in ann.tell("group", "who", "plans")}
+    people = {each["identity"]: each for each in ann.ask_json("group", "who", "plans")}
     found = people.get(who.identity.hex)
     return None if found is None else (found["state"], found["traits"])
 
@@ -31,16 +31,16 @@ def test_who_founds_a_group_owns_it_and_it_has_a_name_here(ann: Friend) -> None:
     assert status["me"]["traits"] == ["owner", "admin"]
     assert (status["epoch"]["n"], status["is_stale"], status["can_seal"]) == (0, False, True)
     assert status["gates"] == {"applications": True, "auto_join": False}
-    assert [each["name"] for each in ann.tell("group", "list")] == ["plans"]
+    assert [each["name"] for each in ann.ask_json("group", "list")] == ["plans"]
     text = ann.ask("group", "status", "plans").stdout
     assert "epoch 0 fresh" in text
     assert "owner, admin" in text
 
 
 def test_a_second_group_of_the_same_name_is_not_founded(ann: Friend) -> None:
-    before = ann.tell("group", "list")
+    before = ann.ask_json("group", "list")
     assert "already named plans" in ann.refused("group", "create", "plans", code=2)["message"]
-    assert ann.tell("group", "list") == before
+    assert ann.ask_json("group", "list") == before
     other = ann.one("create", "others")
     assert other["enclave"] != ann.group
 
@@ -60,7 +60,7 @@ def test_reply_edit_react_and_delete(ann: Friend, bob: Friend) -> None:
     ann.one("edit", "plans", str(first["seq"]), "hello")
     bob.one("reply", "plans", f"#{first['seq']}", "hello yourself")
     bob.one("react", "plans", first["id"], "👍")
-    said, answer = ann.tell("group", "read", "plans")
+    said, answer = ann.ask_json("group", "read", "plans")
     assert (said["text"], said["is_edited"]) == ("hello", True)
     assert [(each["author"], each["text"]) for each in said["reactions"]] == [(bob.identity.hex, "👍")]
     assert (answer["text"], answer["reply_to"]) == ("hello yourself", first["id"])
@@ -71,7 +71,7 @@ def test_reply_edit_react_and_delete(ann: Friend, bob: Friend) -> None:
     assert "you have no such reaction" in ann.refused("group", "unreact", "plans", first["id"], code=2)["message"]
     bob.one("unreact", "plans", first["id"])
     bob.one("delete", "plans", str(answer["seq"]))
-    (said,) = ann.tell("group", "read", "plans")
+    (said,) = ann.ask_json("group", "read", "plans")
     assert (said["text"], said["reactions"]) == ("hello", [])
 
 
@@ -89,7 +89,7 @@ def test_an_entry_that_is_not_there_is_named(ann: Friend) -> None:
 def test_an_announcement_is_an_admin_s(ann: Friend, bob: Friend) -> None:
     ann.one("announce", "plans", "we meet at noon")
     assert bob.refused("group", "announce", "plans", "so do we", code=2)["code"] == "NOT_AN_ADMIN"
-    (entry,) = bob.tell("group", "read", "plans")
+    (entry,) = bob.ask_json("group", "read", "plans")
     assert (entry["kind"], entry["text"]) == ("notice", "we meet at noon")
     assert "[announcement] ann: we meet at noon" in bob.ask("group", "read", "plans").stdout
 
@@ -128,7 +128,7 @@ def test_block_and_unblock(ann: Friend, bob: Friend) -> None:
 
 
 def test_apply_withdraw_decline_and_approve(ann: Friend, friend: Friends) -> None:
-    cleo = told(ann, friend("cleo"), "cleo")
+    cleo = introduced(ann, friend("cleo"), "cleo")
     cleo.one("apply", "plans")
     cleo.one("withdraw", "plans")
     assert standing(ann, cleo) is None
@@ -143,7 +143,7 @@ def test_apply_withdraw_decline_and_approve(ann: Friend, friend: Friends) -> Non
 
 
 def test_gates(ann: Friend, friend: Friends) -> None:
-    cleo = told(ann, friend("cleo"), "cleo")
+    cleo = introduced(ann, friend("cleo"), "cleo")
     assert cleo.ask("group", "join", "plans", code=1)
     ann.one("gate", "plans", "applications", "closed")
     assert cleo.ask("group", "apply", "plans", code=1)
@@ -154,7 +154,7 @@ def test_gates(ann: Friend, friend: Friends) -> None:
 
 
 def test_who_walks_in_speaks_once_an_admin_s_client_was_there(ann: Friend, friend: Friends) -> None:
-    cleo = told(ann, friend("cleo"), "cleo")
+    cleo = introduced(ann, friend("cleo"), "cleo")
     ann.one("gate", "plans", "auto-join", "open")
     assert "from the next epoch on" in cleo.ask("group", "join", "plans").stderr
     assert "STALE" in cleo.ask("group", "status", "plans").stdout
@@ -190,7 +190,7 @@ def test_admins_and_ownership(ann: Friend, bob: Friend) -> None:
 
 def test_rotate_and_epochs(ann: Friend, bob: Friend) -> None:
     assert ann.one("rotate", "plans")["n"] == 2
-    found = bob.tell("group", "epochs", "plans")
+    found = bob.ask_json("group", "epochs", "plans")
     assert [(each["n"], each["counts"], each["is_open"]) for each in found] == [
         (0, True, False),
         (1, True, True),
@@ -206,7 +206,7 @@ def test_topic_and_profile(ann: Friend, bob: Friend) -> None:
     ann.one("topic", "plans", "--unset")
     assert bob.ask("group", "topic", "plans").stdout == "(none)\n"
     bob.one("profile", "plans", "Bobby")
-    assert "bob\t" in ann.ask("group", "who", "plans").stdout  # her own name for him stands
+    assert "bob\t" in ann.ask("group", "who", "plans").stdout  # her own name for him has precedence
     ann.ask("me", "forget", "bob")
     assert f"~Bobby {bob.identity.hex[:8]}…" in ann.ask("group", "who", "plans").stdout
     bob.one("profile", "plans", "--unset")
@@ -260,10 +260,10 @@ def test_an_invitation_comes_to_the_personal_enclave_and_is_confirmed(
     ann.ask("me", "know", "cleo", cleo.identity.hex)
     with Client(running_node.url, cleo.identity, pins=None) as client:
         personal = client.create(personal_manifest(cleo.identity.public)).hex
-    assert cleo.tell("group", "invitations", "--store", personal) == []
-    told_her = ann.one("invite", "plans", "cleo", "--store", personal, "--greeting", "come in")
-    assert told_her["notice"] is not None
-    (found,) = cleo.tell("group", "invitations", "--store", personal)
+    assert cleo.ask_json("group", "invitations", "--store", personal) == []
+    invitation = ann.one("invite", "plans", "cleo", "--store", personal, "--greeting", "come in")
+    assert invitation["notice"] is not None
+    (found,) = cleo.ask_json("group", "invitations", "--store", personal)
     assert (found["enclave"], found["inviter"], found["greeting"], found["topic"]) == (
         ann.group,
         ann.identity.hex,
@@ -316,20 +316,20 @@ def test_what_a_claimed_invitation_says_is_not_shown_unless_a_log_confirms_it(
     assert "1 more claim to be invitations" in result.stderr
     refused = cleo.refused("group", "accept", "trap", eve.group, "--store", personal, code=2)
     assert refused["message"].startswith("no confirmed invitation: ")
-    assert cleo.tell("group", "list") == []
+    assert cleo.ask_json("group", "list") == []
 
 
 def test_one_s_own_store_says_the_same_of_invitations(ann: Friend, friend: Friends) -> None:
-    """`enc me notices` and `enc group invitations` hold a claim against the same log."""
+    """`enc me notices` and `enc group invitations` check a claim against the same log."""
     cleo, eve = friend("cleo"), friend("eve")
-    cleo_store = cleo.tell("me", "create")[0]["enclave"]
+    cleo_store = cleo.ask_json("me", "create")[0]["enclave"]
     eve.group = eve.one("create", "trap")["enclave"]
     ann.ask("me", "know", "cleo", cleo.identity.hex, "--store", cleo_store)
-    assert ann.one("invite", "plans", "cleo")["notice"] is not None, "the address book knows the store"
+    assert ann.one("invite", "plans", "cleo")["notice"] is not None, "the address book has the store"
     eve.one("invite", "trap", cleo.identity.hex, "--store", cleo_store)
     eve.one("remove", "trap", cleo.identity.hex)
-    assert [each["enclave"] for each in cleo.tell("group", "invitations")] == [ann.group]
-    notices = {each["claims"]["enclave_id"]: each["state"] for each in cleo.tell("me", "notices", "--all")}
+    assert [each["enclave"] for each in cleo.ask_json("group", "invitations")] == [ann.group]
+    notices = {each["claims"]["enclave_id"]: each["state"] for each in cleo.ask_json("me", "notices", "--all")}
     assert notices == {ann.group: "confirmed", eve.group: "pending"}
     assert cleo.one("accept", "plans", ann.group)["can_seal"]
 
@@ -385,18 +385,18 @@ def test_what_is_not_utf_8_is_not_said(ann: Friend) -> None:
 
 def test_without_a_personal_enclave_invitations_say_what_to_do(ann: Friend) -> None:
     assert "`enc me create` makes one" in ann.refused("group", "invitations", code=2)["message"]
-    ann.tell("me", "create")
-    assert ann.tell("group", "invitations") == []
+    ann.ask_json("me", "create")
+    assert ann.ask_json("group", "invitations") == []
 
 
 def test_a_group_that_moved_is_followed_without_a_registry(ann: Friend, bob: Friend, tmp_path: Path) -> None:
     bob.one("say", "plans", "before")
     with RunningNode(tmp_path / "other") as other:
-        ann.tell("migrate", ann.group, "--to", other.url)
+        ann.ask_json("migrate", ann.group, "--to", other.url)
         refused = bob.ask("group", "say", "plans", "lost", "--timeout", "1", code=1)
         assert "ENCLAVE_MIGRATED" in refused.stderr
         assert "`enc follow ENCLAVE --at URL`" in refused.stderr
-        (found,) = bob.tell("follow", ann.group, "--at", other.url)
+        (found,) = bob.ask_json("follow", ann.group, "--at", other.url)
         assert (found["enclave"], found["node"]) == (ann.group, other.url)
         bob.one("say", "plans", "after")
         assert [text for _, text in bob.read()] == ["before", "after"]

@@ -33,24 +33,24 @@ def owner(ada: Person) -> Person:
 
 
 def identity(person: Person) -> str:
-    return str(person.tell("key", "show")[0]["public"])
+    return str(person.ask_json("key", "show")[0]["public"])
 
 
 def test_a_store_is_founded_once_and_found_again(ada: Person, running_node: RunningNode) -> None:
     assert "no personal store" in ada.refused("me", "show", code=2)["message"]
-    (made,) = ada.tell("me", "create", "--name", "Ada")
+    (made,) = ada.ask_json("me", "create", "--name", "Ada")
     assert made["node"] == running_node.url
-    (shown,) = ada.tell("me", "show")
+    (shown,) = ada.ask_json("me", "show")
     assert (shown["enclave"], shown["name"], shown["documents"]) == (made["enclave"], "Ada", 0)
     assert "--again" in ada.refused("me", "create", code=2)["message"]
-    (other,) = ada.tell("me", "create", "--again")
-    assert ada.tell("me", "show")[0]["enclave"] == other["enclave"] != made["enclave"]
+    (other,) = ada.ask_json("me", "create", "--again")
+    assert ada.ask_json("me", "show")[0]["enclave"] == other["enclave"] != made["enclave"]
     ada.ask("me", "use", made["enclave"])
-    assert ada.tell("me", "show")[0]["name"] == "Ada"
+    assert ada.ask_json("me", "show")[0]["name"] == "Ada"
 
 
 def test_another_device_is_told_where_the_store_is(owner: Person, tmp_path: Path, place: Town) -> None:
-    (shown,) = owner.tell("me", "show")
+    (shown,) = owner.ask_json("me", "show")
     owner.ask("me", "add", "Diary", "It rained.")
     device = Person(tmp_path / "device")
     device.key().parent.mkdir(parents=True)
@@ -60,11 +60,11 @@ def test_another_device_is_told_where_the_store_is(owner: Person, tmp_path: Path
         profiles.store(device.config, "default", name, value)
     assert device.refused("me", "use", shown["enclave"], code=1)["code"] == "ENCLAVE_NOT_FOUND"
     device.ask("me", "use", shown["enclave"], "--at", shown["node"])
-    assert [each["name"] for each in device.tell("me", "list")] == ["Diary"]
+    assert [each["name"] for each in device.ask_json("me", "list")] == ["Diary"]
 
 
 def test_a_stranger_s_store_is_not_used(owner: Person, tmp_path: Path) -> None:
-    (shown,) = owner.tell("me", "show")
+    (shown,) = owner.ask_json("me", "show")
     stranger = with_key(tmp_path / "eve", shown["node"])
     assert stranger.refused("me", "use", shown["enclave"], code=1)["code"] == "UNAUTHORIZED"
     assert "no personal store" in stranger.refused("me", "list", code=2)["message"]
@@ -74,7 +74,7 @@ def test_the_profile(owner: Person) -> None:
     owner.ask(
         "me", "profile", "--bio", "counts", "--avatar", "https://example.org/a", "--set", "age=36", "--set", "x=y"
     )
-    assert owner.tell("me", "profile")[0]["profile"] == {
+    assert owner.ask_json("me", "profile")[0]["profile"] == {
         "display_name": "Ada",
         "bio": "counts",
         "avatar": "https://example.org/a",
@@ -88,37 +88,37 @@ def test_the_profile(owner: Person) -> None:
 
 def test_posts(owner: Person) -> None:
     owner.ask("me", "post", "one")
-    (two,) = owner.tell("me", "post", "-", stdin="two\n")
-    assert [json.loads(each["content"])["text"] for each in owner.tell("me", "posts")] == ["one", "two\n"]
+    (two,) = owner.ask_json("me", "post", "-", stdin="two\n")
+    assert [json.loads(each["content"])["text"] for each in owner.ask_json("me", "posts")] == ["one", "two\n"]
     assert owner.ask("me", "posts").stdout.splitlines()[0].endswith("\tone")
     owner.ask("me", "unpost", str(two["seq"]))
-    assert len(owner.tell("me", "posts")) == 1
+    assert len(owner.ask_json("me", "posts")) == 1
     assert owner.refused("me", "unpost", str(two["seq"]), code=1)["code"] == "EVENT_NOT_FOUND"
 
 
 def test_documents(owner: Person) -> None:
-    (diary,) = owner.tell("me", "add", "Diary", "It rained.")
+    (diary,) = owner.ask_json("me", "add", "Diary", "It rained.")
     (owner.home / "soup.md").write_text("leek\npotato\n")
     owner.ask("me", "add", "Soup", "--file", "soup.md", "--kind", "recipe")
-    assert [(each["name"], each["kind"]) for each in owner.tell("me", "list")] == [
+    assert [(each["name"], each["kind"]) for each in owner.ask_json("me", "list")] == [
         ("Diary", "note"),
         ("Soup", "recipe"),
     ]
-    (found,) = owner.tell("me", "list", "POTATO", "soup")
+    (found,) = owner.ask_json("me", "list", "POTATO", "soup")
     assert owner.ask("me", "cat", found["id"][:12]).stdout == "leek\npotato\n\n"
     owner.ask("me", "edit", str(diary["seq"]), "It rained again.", "--name", "Dear diary")
-    assert owner.tell("me", "cat", diary["id"])[0]["text"] == "It rained again."
-    assert owner.tell("me", "list")[0]["name"] == "Dear diary"
+    assert owner.ask_json("me", "cat", diary["id"])[0]["text"] == "It rained again."
+    assert owner.ask_json("me", "list")[0]["name"] == "Dear diary"
     owner.ask("me", "rm", diary["id"][:8])
-    assert [each["name"] for each in owner.tell("me", "list")] == ["Soup"]
+    assert [each["name"] for each in owner.ask_json("me", "list")] == ["Soup"]
     for word in (diary["id"], "999", "ab"):
         assert owner.refused("me", "cat", word, code=1)["code"] == "EVENT_NOT_FOUND"
     assert "give a text" in owner.refused("me", "edit", found["id"], code=2)["message"]
 
 
 def test_a_document_that_does_not_open_is_told_of(owner: Person) -> None:
-    (shown,) = owner.tell("me", "show")
-    (bad,) = owner.tell("commit", "private", "odd", "--enclave", shown["enclave"])
+    (shown,) = owner.ask_json("me", "show")
+    (bad,) = owner.ask_json("commit", "private", "odd", "--enclave", shown["enclave"])
     result = owner.ask("me", "list")
     assert (result.stdout, f"{bad['seq']} (" in result.stderr) == ("", True)
     assert owner.refused("me", "cat", str(bad["seq"]), code=1)["code"] == "DECRYPT_FAILED"
@@ -133,11 +133,11 @@ def test_the_gate_and_dataviews(owner: Person, running_node: RunningNode) -> Non
     owner.ask("me", "grant", view, "--endpoint", "https://view.example/push")
     owner.ask("me", "gate", "closed")
     assert "open or closed" in owner.refused("me", "gate", "ajar", code=2)["message"]
-    assert [each["identity"] for each in owner.tell("me", "dataviews")] == [view]
-    assert owner.tell("me", "gate") == [{"open": False}]
+    assert [each["identity"] for each in owner.ask_json("me", "dataviews")] == [view]
+    assert owner.ask_json("me", "gate") == [{"open": False}]
     owner.ask("me", "revoke", view)
     owner.ask("me", "gate", "open")
-    assert (owner.tell("me", "dataviews"), owner.tell("me", "gate")) == ([], [{"open": True}])
+    assert (owner.ask_json("me", "dataviews"), owner.ask_json("me", "gate")) == ([], [{"open": True}])
 
 
 def test_a_dataview_that_is_not_proved_yet_is_marked(ada: Person, running_node: RunningNode) -> None:
@@ -148,15 +148,15 @@ def test_a_dataview_that_is_not_proved_yet_is_marked(ada: Person, running_node: 
     result = ada.ask("me", "dataviews", "--timeout", "0.05")
     assert result.stdout == f"{view}\tnot proved yet\n"
     assert "not proved yet" in result.stderr
-    assert ada.tell("me", "dataviews", "--timeout", "0.05") == [{"identity": view, "proved": False}]
+    assert ada.ask_json("me", "dataviews", "--timeout", "0.05") == [{"identity": view, "proved": False}]
 
 
 def test_the_address_book(owner: Person) -> None:
     bob, carol = Identity.new().hex, Identity.new().hex
-    assert owner.tell("me", "contacts") == []
+    assert owner.ask_json("me", "contacts") == []
     owner.ask("me", "know", "Bob", bob, "--store", "ab" * 32, "--at", "https://node.example")
     owner.ask("me", "know", "bob", bob, "--mailbox", "cd" * 32)
-    assert owner.tell("me", "contacts") == [
+    assert owner.ask_json("me", "contacts") == [
         {
             "name": "bob",
             "identity": bob,
@@ -168,8 +168,8 @@ def test_the_address_book(owner: Person) -> None:
     ]
     assert bob in owner.refused("me", "know", "Bob", carol, code=2)["message"]
     owner.ask("me", "know", "Bob", carol, "--again")
-    assert owner.tell("me", "whois", "BOB") == [{"identity": carol, "name": "Bob", "source": "book"}]
-    assert owner.tell("me", "whois", bob) == [{"identity": bob, "name": "", "source": "key"}]
+    assert owner.ask_json("me", "whois", "BOB") == [{"identity": carol, "name": "Bob", "source": "book"}]
+    assert owner.ask_json("me", "whois", bob) == [{"identity": bob, "name": "", "source": "key"}]
     assert "--at: needs" in owner.refused("me", "know", "X", bob, "--at", "https://x.example", code=2)["message"]
     owner.ask("me", "forget", "bob")
     assert "no person named" in owner.refused("me", "whois", "bob", code=2)["message"]
@@ -190,7 +190,7 @@ class Neighbours:
         self.bob.ask("me", "create", "--name", f"Bob {self.word}")
 
     def group(self) -> str:
-        """A group of Ada's."""
+        """Create a group of Ada's."""
         ada = Identity.load(self.ada.key())
         with Client(self.place.nodes["a"].url, ada, pins=None, registry=self.place.registry) as client:
             found = Group.create(client, bundle=AT_ONCE)
@@ -207,75 +207,77 @@ def test_an_invitation_from_its_writing_to_its_reading(neighbours: Neighbours) -
     ada, bob, group = neighbours.ada, neighbours.bob, neighbours.group()
     name = f"bob {neighbours.word}"
     args = ["me", "notify", name, "group_invite", group, "--of", "group", "--topic", "Soup", "--greeting", "come"]
-    result = ada.ask(*args, stdin="n\n", code=1)  # nobody is written to by the registry's word alone
+    result = ada.ask(*args, stdin="n\n", code=1)  # an entry in the registry alone is not enough to write to somebody
     assert identity(bob) in result.stderr
-    assert ada.tell("me", "contacts") == []
+    assert ada.ask_json("me", "contacts") == []
     ada.ask(*args, "--yes")
-    assert ada.tell("me", "contacts")[0]["identity"] == identity(bob)
+    assert ada.ask_json("me", "contacts")[0]["identity"] == identity(bob)
     result = bob.ask("me", "notices")
     assert (result.stdout, "1 not confirmed yet" in result.stderr) == ("", True)
-    (pending,) = bob.tell("me", "notices", "--all")
+    (pending,) = bob.ask_json("me", "notices", "--all")
     assert (pending["state"], pending["actionable"], pending["claims"]["topic"]) == ("pending", False, "Soup")
     about = bob.ask("me", "notices", "--all").stdout.rstrip("\n").split("\t")[-1]
     assert about == f"UNPROVED: Soup come ({pending['reason']})"
     ada.ask("move", identity(bob), "OUTSIDER", "MEMBER", "--enclave", group)
-    (found,) = bob.tell("me", "notices")
+    (found,) = bob.ask_json("me", "notices")
     assert (found["state"], found["actionable"], found["claims"]["enclave_id"]) == ("confirmed", True, group)
     assert "Soup come" in bob.ask("me", "notices").stdout
     bob.ask("me", "dismiss", str(found["seq"]))
-    assert bob.tell("me", "notices", "--all") == []
+    assert bob.ask_json("me", "notices", "--all") == []
 
 
 def test_what_is_refuted_is_shown_once_if_asked_for_and_is_gone(neighbours: Neighbours) -> None:
     ada, bob, group = neighbours.ada, neighbours.bob, neighbours.group()
-    (other,) = ada.tell("move", Identity.new().hex, "OUTSIDER", "MEMBER", "--enclave", group)
+    (other,) = ada.ask_json("move", Identity.new().hex, "OUTSIDER", "MEMBER", "--enclave", group)
     ada.ask("move", identity(bob), "OUTSIDER", "MEMBER", "--enclave", group)
     args = ["me", "notify", identity(bob), "group_invite", group, "--of", "group"]
     ada.ask(*args, "--move", other["id"])
     for _ in range(2):
-        assert bob.tell("me", "notices", "--all", "--keep")[0]["state"] == "discarded"
-    assert bob.tell("me", "notices") == []
-    assert bob.tell("me", "notices", "--all") == []
+        assert bob.ask_json("me", "notices", "--all", "--keep")[0]["state"] == "discarded"
+    assert bob.ask_json("me", "notices") == []
+    assert bob.ask_json("me", "notices", "--all") == []
 
 
 def test_a_store_that_no_registry_knows_is_named(neighbours: Neighbours, owner: Person) -> None:
-    (shown,) = owner.tell("me", "show")
+    (shown,) = owner.ask_json("me", "show")
     args = ["me", "notify", shown["identity"], "x-poke", "ab" * 32, "--of", "x"]
     assert "the personal store of" in neighbours.ada.refused(*args, code=2)["message"]
     assert "--store" in neighbours.ada.refused(*args, "--at", shown["node"], code=2)["message"]
     neighbours.ada.ask(*args, "--store", shown["enclave"], "--at", shown["node"])
-    (found,) = owner.tell("me", "notices", "--all")
+    (found,) = owner.ask_json("me", "notices", "--all")
     assert found["author"] == identity(neighbours.ada)
     neighbours.ada.ask("me", "know", "far", shown["identity"], "--store", shown["enclave"], "--at", shown["node"])
     neighbours.ada.ask("me", "notify", "far", "x-poke", "ab" * 32, "--of", "x")
-    assert len(owner.tell("me", "notices", "--all")) == 2
+    assert len(owner.ask_json("me", "notices", "--all")) == 2
 
 
 def test_a_name_in_the_book_is_not_taken_over_by_a_registered_one(neighbours: Neighbours) -> None:
     ada, friend = neighbours.ada, Identity.new().hex
     ada.ask("me", "know", f"bob {neighbours.word}", friend)
-    part = f"ob {neighbours.word}"  # of a name in the registry
+    part = f"ob {neighbours.word}"  # the key of a name in the registry
     assert friend in ada.refused("me", "whois", part, "--yes", code=2)["message"]
-    assert [each["identity"] for each in ada.tell("me", "contacts")] == [friend]
+    assert [each["identity"] for each in ada.ask_json("me", "contacts")] == [friend]
 
 
 def test_a_store_is_announced_to_a_registry_that_comes_later(owner: Person, place: Town) -> None:
     assert "no registry" in owner.refused("me", "announce", code=2)["message"]
     registry = ("--registry", place.text)
     owner.ask("me", "announce", *registry)
-    (shown,) = owner.tell("me", "show")
-    assert owner.tell("registry", "lookup", identity(owner), *registry)[0]["enclaves"] == {"personal": shown["enclave"]}
+    (shown,) = owner.ask_json("me", "show")
+    assert owner.ask_json("registry", "lookup", identity(owner), *registry)[0]["enclaves"] == {
+        "personal": shown["enclave"]
+    }
 
 
 def test_a_name_of_the_registry_is_kept_once_somebody_has_looked(neighbours: Neighbours) -> None:
     ada, name = neighbours.ada, f"Bob {neighbours.word}"
     assert "source" not in ada.ask("me", "whois", name, stdin="n\n", code=1).stdout
     hint = {"identity": identity(neighbours.bob), "name": name, "source": "registry"}
-    assert ada.tell("me", "whois", name) == [hint], "a program is not asked"
-    assert ada.tell("me", "contacts") == []
+    assert ada.ask_json("me", "whois", name) == [hint], "with --json there is no prompt"
+    assert ada.ask_json("me", "contacts") == []
     assert identity(neighbours.bob) in ada.ask("me", "whois", name, stdin="y\n").stdout
-    assert [each["name"] for each in ada.tell("me", "contacts")] == [name]
-    assert ada.tell("me", "whois", name)[0]["source"] == "book"
+    assert [each["name"] for each in ada.ask_json("me", "contacts")] == [name]
+    assert ada.ask_json("me", "whois", name)[0]["source"] == "book"
 
 
 def test_it_is_told_that_there_are_more_notices_than_were_asked_about(neighbours: Neighbours) -> None:

@@ -30,13 +30,13 @@ def clean(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_a_clean_fleet(anybody: Person, clean: Path) -> None:
-    (found,) = anybody.tell("audit", clean, *HERE)
+    (found,) = anybody.ask_json("audit", clean, *HERE)
     assert (found["clean"], found["complete"], found["findings"], found["enclaves"]) == (True, True, [], 3)
     assert found["checked"]["events_verified"] == 120
     assert (anybody.home / "audit/report.html").exists()
-    (again,) = anybody.tell("audit", clean, *HERE)
+    (again,) = anybody.ask_json("audit", clean, *HERE)
     assert (again["checked"]["events_verified"], again["checked"]["events_verified_before"]) == (0, 120)
-    (afresh,) = anybody.tell("audit", clean, *HERE, "--afresh")
+    (afresh,) = anybody.ask_json("audit", clean, *HERE, "--afresh")
     assert afresh["checked"]["events_verified"] == 120
     shown = anybody.ask("audit", clean, *HERE).stdout
     assert "findings" in shown
@@ -44,11 +44,11 @@ def test_a_clean_fleet(anybody: Person, clean: Path) -> None:
 
 
 def test_findings_and_evidence(anybody: Person, fleet: Path) -> None:
-    (found,) = anybody.tell("audit", fleet, *HERE, "--out", "found", code=1)
+    (found,) = anybody.ask_json("audit", fleet, *HERE, "--out", "found", code=1)
     planted = {(each["kind"], each["seq"]) for each in json.loads((fleet / "planted.json").read_bytes())}
     assert {(each["kind"], each["seq"]) for each in found["findings"]} == planted
     for each in found["findings"]:
-        (says,) = anybody.tell("verify", anybody.home / "found" / each["evidence"])
+        (says,) = anybody.ask_json("verify", anybody.home / "found" / each["evidence"])
         assert says["ok"]
         assert says["convicts"] == (each["kind"] != "altered_content")
         shown = anybody.ask("verify", anybody.home / "found" / each["evidence"]).stdout
@@ -61,15 +61,15 @@ def test_heads_from_files(anybody: Person, fleet: Path, tmp_path: Path) -> None:
     heads = tmp_path / "collected.jsonl"
     heads.write_bytes((fleet / "heads.jsonl").read_bytes())
     archives = sorted(fleet.glob("*.enc"))
-    (without,) = anybody.tell("audit", *archives, *HERE, "--out", "a", code=1)
-    (with_,) = anybody.tell("audit", *archives, *HERE, "--out", "b", "--heads", heads, code=1)
+    (without,) = anybody.ask_json("audit", *archives, *HERE, "--out", "a", code=1)
+    (with_,) = anybody.ask_json("audit", *archives, *HERE, "--out", "b", "--heads", heads, code=1)
     kinds = [{each["kind"] for each in found["findings"]} for found in (without, with_)]
     assert kinds[1] - kinds[0] == {"equivocation"}
 
 
 def test_what_could_not_be_completed(anybody: Person, clean: Path, tmp_path: Path) -> None:
     (tmp_path / "bad.enc").write_bytes(b"hello")
-    (found,) = anybody.tell("audit", clean, tmp_path / "bad.enc", *HERE, code=2)
+    (found,) = anybody.ask_json("audit", clean, tmp_path / "bad.enc", *HERE, code=2)
     assert (found["clean"], found["complete"]) == (True, False)
     assert "not completed: " in anybody.ask("audit", tmp_path / "bad.enc", *HERE, code=2).stderr
 
@@ -79,7 +79,7 @@ def test_heads_alone_and_heads_that_lie_deeper(anybody: Person, fleet: Path, tmp
     (tmp_path / "all/deep/heads.jsonl").write_bytes((fleet / "heads.jsonl").read_bytes())
     for archive in fleet.glob("*.enc"):
         (tmp_path / "all/deep" / archive.name).write_bytes(archive.read_bytes())
-    (found,) = anybody.tell("audit", tmp_path / "all", *HERE, "--out", "deep", code=1)
+    (found,) = anybody.ask_json("audit", tmp_path / "all", *HERE, "--out", "deep", code=1)
     assert "equivocation" in {each["kind"] for each in found["findings"]}
     planted = next(each for each in found["findings"] if each["kind"] == "equivocation")
     named = [
@@ -89,14 +89,14 @@ def test_heads_alone_and_heads_that_lie_deeper(anybody: Person, fleet: Path, tmp
     for i, line in enumerate(named):
         (tmp_path / f"{i}.jsonl").write_text(line + "\n")
     given = ("--heads", tmp_path / "0.jsonl", "--heads", tmp_path / "1.jsonl")
-    (found,) = anybody.tell("audit", *given, *HERE, "--out", "heads", code=1)
+    (found,) = anybody.ask_json("audit", *given, *HERE, "--out", "heads", code=1)
     assert [each["kind"] for each in found["findings"]] == ["equivocation"]
 
 
 def test_what_fails_is_no_finding(
     anybody: Person, clean: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Code 1 says that there are findings, and nothing else has it."""
+    """Code 1 means that there are findings, and nothing else."""
     (tmp_path / "file").write_text("")
     for out in (tmp_path / "file", tmp_path / "file/within"):
         assert "--out" in anybody.refused("audit", clean, *HERE, "--out", out, code=2)["message"]
@@ -137,13 +137,13 @@ def test_wrong_uses(anybody: Person, tmp_path: Path) -> None:
 def test_an_enclave_of_ones_own_from_its_node(alice: Person) -> None:
     for text in ("one", "two"):
         alice.ask("commit", "message", text)
-    (shown,) = alice.tell("config", "show")
+    (shown,) = alice.ask_json("config", "show")
     id_ = shown["enclave"]["value"]
-    (found,) = alice.tell("audit", "--enclave", id_, *HERE)
+    (found,) = alice.ask_json("audit", "--enclave", id_, *HERE)
     assert (found["clean"], found["complete"], found["checked"]["events"]) == (True, True, 3)
     assert found["checked"]["heads"] >= 1
     alice.ask("commit", "message", "three")
-    (found,) = alice.tell("audit", "--enclave", id_, *HERE)
+    (found,) = alice.ask_json("audit", "--enclave", id_, *HERE)
     assert (found["checked"]["events"], found["checked"]["events_verified"]) == (4, 1)
     assert found["clean"]
 
@@ -151,15 +151,15 @@ def test_an_enclave_of_ones_own_from_its_node(alice: Person) -> None:
 def test_an_enclave_that_one_may_only_read(alice: Person, tmp_path: Path) -> None:
     bob = Person(tmp_path / "bob")
     bob.ask("key", "new")
-    (shown,) = alice.tell("config", "show")
+    (shown,) = alice.ask_json("config", "show")
     for name in ("node", "enclave"):
         bob.ask("config", "set", name, str(shown[name]["value"]))
     refused = bob.ask("audit", "--enclave", shown["enclave"]["value"], *HERE, code=2)
     assert "UNAUTHORIZED" in refused.stderr
-    (key,) = bob.tell("key", "show")
+    (key,) = bob.ask_json("key", "show")
     alice.ask("commit", "message", "one")
     alice.ask("move", key["public"], "OUTSIDER", "MEMBER")
-    (found,) = bob.tell("audit", "--enclave", shown["enclave"]["value"], *HERE)
+    (found,) = bob.ask_json("audit", "--enclave", shown["enclave"]["value"], *HERE)
     assert (found["clean"], found["checked"]["events"], found["enclaves"]) == (True, 3, 1)
     assert (found["checked"]["heads"], found["checked"]["heads_on_log"], found["checked"]["heads_not_judged"]) == (
         1,
@@ -180,13 +180,13 @@ def test_all_enclaves_of_a_registry(tmp_path: Path) -> None:
         person = Person(tmp_path / "alice")
         person.key().parent.mkdir(parents=True)
         alice.save(person.key())
-        (found,) = person.tell("audit", "--registry", place.text, "--identity", person.key(), *HERE)
+        (found,) = person.ask_json("audit", "--registry", place.text, "--identity", person.key(), *HERE)
     assert (found["clean"], found["complete"], found["enclaves"]) == (True, True, 2)
     assert found["checked"]["events"] == 4
 
 
 def test_a_node_that_does_not_answer(alice: Person) -> None:
-    (found,) = alice.tell(
+    (found,) = alice.ask_json(
         "audit", "--enclave", "ab" * 32, "--node", "http://127.0.0.1:9", "--timeout", "0.2", *HERE, code=2
     )
     assert "UNREACHABLE" in found["problems"][0]

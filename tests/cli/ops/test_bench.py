@@ -1,4 +1,4 @@
-"""`enc bench generate` by the installed command: a folder of logs, and what it says of wrong uses."""
+"""`enc bench generate` with the installed command: a folder of logs, and the errors for invalid options."""
 
 import json
 
@@ -21,7 +21,7 @@ def test_a_fleet_with_a_fault_by_two_processes(anybody: Person) -> None:
     (fault,) = said["planted"]
     for path in archives:
         wrong = path.name.startswith(fault["enclave"])
-        (found,) = anybody.tell("archive", "verify", path, code=int(wrong))
+        (found,) = anybody.ask_json("archive", "verify", path, code=int(wrong))
         assert (found["ok"], found.get("seq")) == ((False, fault["seq"] + 1) if wrong else (True, None))
 
 

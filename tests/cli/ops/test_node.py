@@ -1,4 +1,4 @@
-"""`enc node`: what its commands print, and how they end."""
+"""`enc node`: the output of its commands, and their exit codes."""
 
 import io
 import json
@@ -145,7 +145,7 @@ def test_a_node_that_cannot_run(monkeypatch: pytest.MonkeyPatch, error: Exceptio
 
 
 def run_on(data: Path) -> subprocess.CompletedProcess[str]:
-    """A node in a process of its own, which does not come to run."""
+    """Run a node that fails to start, in a separate process."""
     command = [
         sys.executable,
         "-c",
@@ -240,7 +240,7 @@ def test_config_is_utf8_whatever_the_terminal_is_set_to(monkeypatch: pytest.Monk
 
 @pytest.fixture
 def data(tmp_path: Path) -> Path:
-    """A node's data: a key and a store with two enclaves."""
+    """Return a node's data directory: a key and a store with two enclaves."""
     directory = tmp_path / "data"
     directory.mkdir()
     (directory / "node.key").write_text(NODE.secret.hex())
@@ -308,7 +308,7 @@ def test_key_makes_none(tmp_path: Path) -> None:
 
 
 class Check:
-    """In the place of check_store: notes what it is asked, and answers with `differences`."""
+    """Replaces check_store: it records its arguments, and reports `differences`."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, *differences: Difference) -> None:
         self.asked: list[Any] = []

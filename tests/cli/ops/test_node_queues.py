@@ -1,4 +1,4 @@
-"""`enc node queues` and `enc node redeliver`, on a node that stands still and on one that runs."""
+"""`enc node queues` and `enc node redeliver`, with a node that is stopped and with one that runs."""
 
 import json
 import sqlite3
@@ -24,7 +24,7 @@ GONE = "status 410"
 
 @pytest.fixture
 def data(tmp_path: Path) -> Path:
-    """A data directory: vera has two dead letters and one that waits, nick a delivered one and one that waits."""
+    """Return a data directory: vera has two dead letters and a waiting batch, nick a delivered and a waiting one."""
     made = tmp_path / "data"
     made.mkdir()
     with Served(CONFIG, SqliteStore(made / "enc.db")) as node:
@@ -45,7 +45,7 @@ def fill(node: Served) -> None:
 
 @pytest.fixture
 def running(tmp_path: Path) -> Iterator[Path]:
-    """The same, while the node is there. It sends nothing by itself."""
+    """Return the same while the node runs. It sends nothing by itself."""
     made = tmp_path / "data"
     made.mkdir()
     with Served(CONFIG, SqliteStore(made / "enc.db")) as node:
@@ -56,7 +56,7 @@ def running(tmp_path: Path) -> Iterator[Path]:
 
 
 def queues(data: Path) -> dict[str, dict[str, object]]:
-    """By identity."""
+    """Return the queues by identity."""
     result = enc("queues", "--data", data, "--json")
     assert (result.exit_code, result.stderr) == (0, "")
     found = [json.loads(line) for line in result.stdout.splitlines()]

@@ -18,27 +18,27 @@ PUBLIC = Identity.from_secret(SECRET).hex
 
 
 def test_a_new_key_is_stored_in_the_profile_that_has_none(anybody: Person) -> None:
-    (made,) = anybody.tell("key", "new")
+    (made,) = anybody.ask_json("key", "new")
     assert made == {"public": made["public"], "file": str(anybody.key()), "sealed": False, "profile": "default"}
-    assert anybody.tell("key", "show") == [{"public": made["public"], "file": str(anybody.key())}]
+    assert anybody.ask_json("key", "show") == [{"public": made["public"], "file": str(anybody.key())}]
     assert anybody.key().stat().st_mode & 0o777 == 0o600
     assert anybody.key().parent.stat().st_mode & 0o777 == 0o700
 
 
 def test_a_second_key_leaves_the_profile_as_it_is(anybody: Person) -> None:
-    (first,) = anybody.tell("key", "new")
+    (first,) = anybody.ask_json("key", "new")
     result = anybody.ask("key", "new", "--name", "second")
     assert f"enc config set identity {anybody.key('second')}" in result.stderr
-    assert anybody.tell("key", "new", "third.key")[0]["profile"] is None
-    assert anybody.tell("key", "new", "fourth.key", ENC_IDENTITY="elsewhere")[0]["profile"] is None
+    assert anybody.ask_json("key", "new", "third.key")[0]["profile"] is None
+    assert anybody.ask_json("key", "new", "fourth.key", ENC_IDENTITY="elsewhere")[0]["profile"] is None
     assert anybody.ask("key", "show").stdout == first["public"] + "\n"
 
 
 def test_a_key_goes_where_it_is_wanted(anybody: Person) -> None:
-    (made,) = anybody.tell("key", "new", "mine.key")
+    (made,) = anybody.ask_json("key", "new", "mine.key")
     assert made["file"] == str(anybody.home / "mine.key")
     assert Identity.load(anybody.home / "mine.key").hex == made["public"]
-    assert anybody.tell("key", "show")[0] == {"public": made["public"], "file": made["file"]}
+    assert anybody.ask_json("key", "show")[0] == {"public": made["public"], "file": made["file"]}
 
 
 def test_no_key_takes_another_s_place(anybody: Person) -> None:
@@ -73,12 +73,12 @@ def test_a_faulty_configuration_is_told_before_a_key_is_made(anybody: Person) ->
 
 
 def test_import_from_stdin_and_from_a_file(anybody: Person) -> None:
-    assert anybody.tell("key", "import", "-", stdin=SECRET + "\n")[0]["public"] == PUBLIC
+    assert anybody.ask_json("key", "import", "-", stdin=SECRET + "\n")[0]["public"] == PUBLIC
     (anybody.home / "hex").write_text(SECRET)
     (anybody.home / "hex").chmod(0o600)
-    assert anybody.tell("key", "import", "hex", "--name", "b")[0]["public"] == PUBLIC
-    assert anybody.tell("key", "import", "hex", "c.key")[0]["file"] == str(anybody.home / "c.key")
-    assert anybody.tell("key", "show", "--identity", "c.key")[0]["public"] == PUBLIC
+    assert anybody.ask_json("key", "import", "hex", "--name", "b")[0]["public"] == PUBLIC
+    assert anybody.ask_json("key", "import", "hex", "c.key")[0]["file"] == str(anybody.home / "c.key")
+    assert anybody.ask_json("key", "show", "--identity", "c.key")[0]["public"] == PUBLIC
 
 
 def test_import_of_what_is_no_key_does_not_tell_it(anybody: Person) -> None:
@@ -100,10 +100,10 @@ def _cheap(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_passphrase_comes_from_the_environment(anybody: Person) -> None:
-    (made,) = anybody.tell("key", "new", ENC_PASSPHRASE="open sesame")
+    (made,) = anybody.ask_json("key", "new", ENC_PASSPHRASE="open sesame")
     assert made["sealed"] is True
     assert "secret" not in json.loads(anybody.key().read_text())
-    assert anybody.tell("key", "show", ENC_PASSPHRASE="open sesame")[0]["public"] == made["public"]
+    assert anybody.ask_json("key", "show", ENC_PASSPHRASE="open sesame")[0]["public"] == made["public"]
     assert "does not open" in anybody.refused("key", "show", ENC_PASSPHRASE="shut", code=MISUSE)["message"]
 
 
@@ -116,7 +116,7 @@ def test_without_a_terminal_nothing_is_asked(anybody: Person) -> None:
 
 
 class Typing:
-    """A terminal at which this is typed."""
+    """A terminal at which these lines are typed."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, *lines: str) -> None:
         self.prompts: list[str] = []

@@ -22,17 +22,17 @@ LIGHT = ("--no-dataview",)
 
 
 class Up:
-    """A running `enc up`, and what it said when it was ready."""
+    """A running `enc up`, and its output when it was ready."""
 
     def __init__(self, process: subprocess.Popen[str], said: dict[str, Any], person: Person) -> None:
         self.process, self.said, self._person = process, said, person
 
     def run(self, *args: str, **more: Any) -> str:
-        """A command in the folder's own profile."""
+        """Run a command with the folder's own profile."""
         return self._person.run(*args, ENC_CONFIG=self.said["config"], **more)
 
     def stop(self, number: signal.Signals = signal.SIGINT) -> tuple[int, str]:
-        """End it; its exit code and what it said at last."""
+        """End it; return its exit code and the rest of its stderr."""
         self.process.send_signal(number)
         _, err = self.process.communicate(timeout=PATIENCE_S)
         return self.process.returncode, err
@@ -54,7 +54,7 @@ def up(person: Person, *flags: str) -> Iterator[Up]:
 
 
 def node_of(running: Up) -> int:
-    """The process of its node."""
+    """Return the process id of its node."""
     (found,) = (
         pid
         for pid in descendants(running.process.pid)
@@ -129,7 +129,7 @@ def test_a_signal_in_the_middle_of_the_start_ends_it_in_order(anybody: Person) -
 
 
 def test_people_are_told_what_to_type_next(anybody: Person) -> None:
-    """In a shell that does not find `enc`, too."""
+    """Also in a shell that does not find `enc`."""
     plain = os.pathsep.join(each for each in os.environ["PATH"].split(os.pathsep) if not (Path(each) / "enc").exists())
     flags = ("--home", "my dev", "--port", "0", *LIGHT)
     with anybody.start("up", *flags, ENC_NODE="http://127.0.0.1:1", PATH=plain) as process:

@@ -57,7 +57,7 @@ def fresh(stage: Stage, enclave: Any, name: str = "alice", **more: Any) -> Any:
     return stage.client(name, **more).enclave(enclave.id)
 
 
-# Every call, by who knows the enclave and by who does not
+# Every call, by clients that have seen the enclave and by those that have not
 
 CALLS: dict[str, tuple[Any, str, Any]] = {
     "commit": (lambda e: e.commit("message", "text", tags=[["k", "v"]]), "message", "text"),
@@ -397,7 +397,7 @@ def test_the_sequencer_reads_as_node(stage: Stage, team: Any) -> None:
     assert [item.content for item in node.query()] == ["all is well"]
 
 
-# The Manifest of who may not read it
+# The Manifest, for an identity that may not read it
 
 
 def test_owners_find_the_manifest_in_the_log_that_they_may_export(stage: Stage) -> None:
@@ -526,7 +526,7 @@ def test_kinds() -> None:
 
 
 def push_to_dave(stage: Stage, team: Any) -> list[Any]:
-    """All waiting events become a batch; dave, a DataView since the Manifest, pulls it."""
+    """Make one batch of all waiting events; dave, a DataView since the Manifest, pulls it."""
     stage.node.store.fan_out(stage.clock.now)
     return list(fresh(stage, team, "dave").pull(ENDPOINT))
 

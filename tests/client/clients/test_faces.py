@@ -59,7 +59,7 @@ def test_the_same_names_take_the_same_parameters(plain: type, awaiting: type) ->
 
 
 def parameters(call: Any) -> list[inspect.Parameter]:
-    """Two default functions cannot be compared, only their presence."""
+    """Return the parameters in comparable form: of a default that is a function, only that there is one."""
     found = inspect.signature(call).parameters.values()
     return [each.replace(default=callable) if inspect.isfunction(each.default) else each for each in found]
 
@@ -204,14 +204,14 @@ def test_an_awaiting_client_is_closed_by_with() -> None:
 
 @contextmanager
 def silent() -> Iterator[str]:
-    """A node that accepts connections and never answers."""
+    """Serve a node that accepts connections and never answers."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
         yield f"http://127.0.0.1:{listener.getsockname()[1]}"
 
 
 @contextmanager
-def nobody() -> Iterator[str]:
-    """A URL without a node."""
+def unused_url() -> Iterator[str]:
+    """Yield a URL without a node."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port = listener.getsockname()[1]
     yield f"http://127.0.0.1:{port}"
@@ -238,7 +238,7 @@ def test_a_node_that_says_nothing(ask: Any) -> None:
 
 @pytest.mark.parametrize("ask", [ask, ask_async])
 def test_where_no_node_is(ask: Any) -> None:
-    with nobody() as url, pytest.raises(Unreachable):
+    with unused_url() as url, pytest.raises(Unreachable):
         ask(url, 10.0)
 
 

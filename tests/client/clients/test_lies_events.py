@@ -234,7 +234,7 @@ def test_update_of_another_event(scene: Scene) -> None:
 
 
 def test_reply_presented_as_an_update(scene: Scene) -> None:
-    """It names the event by the same tag."""
+    """The reply names the event by the same tag as an Update would."""
     e = scene.enclave
     reply = e.commit("message", "I say", tags=[["r", scene.id("two").hex()]])
     scene.lie("Query", lambda answer: answer["events"][0].update(updated_by=reply.id.hex()))

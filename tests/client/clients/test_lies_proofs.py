@@ -110,19 +110,19 @@ def test_membership_of_another_event(scene: Scene) -> None:
 
 @pytest.mark.parametrize("place", [{"ei": 3}, {"ei": 3, "size": 8}, {"ei": 6, "size": 7}, {"size": 2}], ids=str)
 def test_event_index_in_the_padding(scene: Scene, place: Json) -> None:
-    """ "games" is the last of three, and stands in the tree a second time, as padding."""
+    """ "games" is the last of three events; the padding repeats it in the tree."""
     scene.lie("Bundle_Proof", lambda answer: {**answer, **place})
     scene.caught(Forgery, lambda: scene.enclave.proof(scene.id("games")))
 
 
 def test_event_index_in_the_padding_of_a_larger_bundle(scene: Scene) -> None:
-    """The root fits four events as well as three. Its neighbours in the page say which place it has."""
+    """The root fits four events as well as three. Its neighbours in the page determine its place."""
     proved(scene, lambda item: item["proof"]["bundle"].update(ei=3, size=4), seq=6)
     scene.caught(Forgery, lambda: scene.enclave.query(proof=True))
 
 
 def test_bundle_padded_with_an_id_twice(scene: Scene) -> None:
-    """The root is the same; but then there would be one event more."""
+    """The root is the same, but there would be one event more."""
     scene.lie("Bundle_Proof", lambda answer: {**answer, "ids": [*answer["ids"], answer["ids"][-1]]})
     scene.caught(Forgery, lambda: scene.enclave.bundle(1))
 
@@ -139,7 +139,7 @@ def test_withheld_proof(scene: Scene) -> None:
 
 
 def test_withheld_proof_of_an_event_before_one_that_is_proved(scene: Scene) -> None:
-    """All of the last bundle came at the time of the head; but the events that are proved come first."""
+    """All events of the last bundle have the time of the head, but the proved events come first."""
     for text in ("five", "six", "seven"):
         scene.enclave.commit("message", text)
     assert scene.enclave.head().t == scene.event("four").timestamp
@@ -172,7 +172,7 @@ def test_status_of_another_event(scene: Scene) -> None:
 
 
 def test_status_from_before_the_last_bundle(scene: Scene) -> None:
-    """ "two" was active then."""
+    """ "two" was active before that bundle."""
     proofs = scene.node.proofs(scene.enclave.id)
     status = proofs.state(status_key(scene.id("two")), proofs.root_at(1, False))
 

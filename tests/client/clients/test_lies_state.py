@@ -178,7 +178,7 @@ def test_replayed_answer_of_another_session(scene: Scene) -> None:
 
     scene.node.wire = record
     assert len(list(scene.enclave.query())) == 8
-    assert len(list(scene.enclave.query())) == 8, "in one session it opens, and is what was asked for"
+    assert len(list(scene.enclave.query())) == 8, "in one session the answer opens, and is the requested one"
     scene.stage.clock.tick(3_600_000)
     scene.caught(Forgery, scene.enclave.query)
     scene.caught(Forgery, scene.other().query)
@@ -200,7 +200,7 @@ def test_replayed_answer_to_another_question(scene: Scene) -> None:
 
 
 def test_answer_about_another_enclave(scene: Scene) -> None:
-    """Keys are of one enclave: what was sealed for another does not open."""
+    """Keys belong to one enclave: an answer sealed for another does not open."""
     other = scene.stage.found(meta={"n": 2})
     sealed = list[httpx.Response]()
     scene.node.wire = lambda request, response: sealed.append(response) or response  # type: ignore[func-returns-value]

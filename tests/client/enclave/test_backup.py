@@ -30,7 +30,7 @@ def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningNode]:
 
 @pytest.fixture
 def enclave(node: RunningNode) -> Iterator[Enclave]:
-    """Eleven events, one of them edited and one deleted."""
+    """Return an enclave with eleven events, one of them edited and one deleted."""
     with Client(node.url, OWNER, pins=None) as client:
         meta = {"n": next(_numbers)}
         made = client.create({**template("team", OWNER.public), "meta": meta, "bundle": {"timeout": 200}})
@@ -68,7 +68,7 @@ def test_an_archive_holds_the_whole_log_and_replays(enclave: Enclave, tmp_path: 
 
 
 def broken_off(enclave: Enclave, path: Path, after: int) -> None:
-    """A pull that is stopped after this many events."""
+    """Stop a pull after this many events."""
 
     class Stop(Exception):
         pass
@@ -123,7 +123,7 @@ def test_only_the_owner_may_pull(node: RunningNode, enclave: Enclave, tmp_path: 
 
 
 def lying(enclave: Enclave, change: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The node's export is changed on its way."""
+    """Change the node's export on its way to the client."""
     honest = enclave._reader.session.ask
 
     def ask(path: str, type_: Any, body: Any) -> Any:
@@ -147,7 +147,7 @@ def withhold(page: Any) -> Any:
 
 
 def cut(page: Any) -> Any:
-    """The page claims to be the last one; the head shows that it is not."""
+    """Make the page claim to be the last one; the head shows that it is not."""
     return {**page, "seq": page["events"][-1]["seq"]}
 
 

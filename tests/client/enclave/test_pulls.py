@@ -22,7 +22,7 @@ Json = dict[str, Any]
 
 
 class Pushed:
-    """alice's enclave: two batches for vera, of two messages each, and two for nick, who is told of them."""
+    """alice's enclave: two batches for vera, of two messages each, and two for nick, who gets notices of them."""
 
     def __init__(self, stage: Stage, count: int = 2) -> None:
         self.stage, self.enclave = stage, stage.client().create({**PUSHED, "meta": {"n": 1}})
@@ -188,7 +188,7 @@ def test_an_event_under_another_enclave(pushed: Pushed) -> None:
 
 
 def test_two_events_in_one_place(pushed: Pushed) -> None:
-    """One reader is shown both, by two pulls."""
+    """One reader gets both, in two pulls."""
     first = pushed.sent[0][0]
     reader = pushed.by()
     assert len(list(reader.pull(URL, 1))) == 1

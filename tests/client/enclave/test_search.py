@@ -130,7 +130,7 @@ def test_pages_are_asked_for_as_they_are_taken(scene: Scene) -> None:
 
 
 def asked(scene: Scene) -> int:
-    """Queries since the scene was set: seven commits and the Manifest came before."""
+    """Return the Queries since the scene was set: before them came seven commits and the Manifest."""
     return scene.node.calls.count("/") - 8
 
 

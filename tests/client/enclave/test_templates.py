@@ -14,14 +14,14 @@ from tests.core.world import NO_POINT, Json, World, about, give, move, person
 
 NAMES = ["dm", "feed", "log", "notes", "personal", "personal-v1", "registry", "team"]
 ENDLESS = ("dm", "personal")
-"""One person's own, which nobody pauses: their matrices are held elsewhere, cell by cell."""
+"""One person's own enclaves, which have no Pause: their matrices are tested elsewhere, cell by cell."""
 GONE = {"reason": "author"}
 REVISIONS: list[tuple[str, Any]] = [("Update", "new"), ("Delete", GONE)]
 OWNER = person("alice").public
 
 
 def world(name: str) -> World:
-    """An enclave of this kind; alice owns it."""
+    """Return an enclave of this kind, which alice owns."""
     return World(template(name, OWNER))
 
 
@@ -148,7 +148,7 @@ def test_a_feed_is_read_by_everybody() -> None:
 
 @pytest.fixture
 def log() -> World:
-    """Bob writes and reads, carol reads, dave writes from outside."""
+    """Return a log in which bob writes and reads, carol reads, and dave writes from outside."""
     it = world("log")
     for name in ("bob", "carol"):
         it.send("alice", "Move", move(name, "OUTSIDER", "MEMBER"))
@@ -200,7 +200,7 @@ def test_log_the_owner_may_pass_it_on_and_stop_writing(log: World) -> None:
 
 @pytest.fixture
 def team() -> World:
-    """Bob is an admin, carol and dave are members."""
+    """Return a team in which bob is an admin, and carol and dave are members."""
     it = world("team")
     for name in ("bob", "carol", "dave"):
         it.send(name, "Move", move(name, "OUTSIDER", "PENDING"))

@@ -82,7 +82,7 @@ CALLS: dict[str, tuple[Any, str, Any, Any]] = {
 
 @pytest.mark.parametrize("name", CALLS)
 def test_what_each_call_sends(scene: Scene, name: str) -> None:
-    """To a node that accepts everything."""
+    """The calls go to a node that accepts everything."""
     call, type_, content, tags = CALLS[name]
     sent = list[Any]()
 
@@ -110,7 +110,7 @@ def test_a_receipt_is_of_what_was_written(scene: Scene) -> None:
 
 
 def test_the_life_of_an_enclave(scene: Scene) -> None:
-    """By the rules of a node, and not of a test."""
+    """A node's real rules decide, not the test."""
     e, bob = scene.enclave, scene.other()
     e.move(person("dave").public, "PENDING", "MEMBER")
     e.grant(BOB, "helper")
@@ -154,7 +154,7 @@ def test_a_commit_is_sent_where_it_is_for(stage: Stage, scene: Scene) -> None:
         other.send(scene.enclave.prepare("message", "x"))
 
 
-# What is no id, no tag, no content
+# Invalid ids, tags and contents
 
 
 @pytest.mark.parametrize("id_", [ID, ID.hex(), ID.hex().upper(), bytearray(ID), memoryview(ID)])

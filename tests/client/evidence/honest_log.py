@@ -5,7 +5,7 @@ from enc.core.primitives.types import ConsistencyProof
 from enc.core.trees.merkle_log import Edge, LogNodes, prove_consistency
 
 LEAVES = [log_leaf(sha256(b"%d" % i), sha256(b"state %d" % i)) for i in range(8)]
-"""Of the log; `root` is that of its first ones."""
+"""The size of the log; `root` is the root of its first leaves."""
 
 
 class Log:

@@ -117,7 +117,7 @@ def refused(data: bytes) -> None:
 
 @pytest.mark.parametrize("name", [*CONVICTING, "rollback", "inconsistent"])
 def test_tampered_evidence_is_refused(name: str) -> None:
-    """Each text and each number of it, but for the message, which is for people, and a proof that proves nothing."""
+    """Each text and number of it counts, except the message, which is for people, and a proof that proves nothing."""
     data = {**CONVICTING, **OTHERS}[name].json()
     paths = [path for path in leaves(json.loads(data)) if path != ("message",) and "proof" not in path]
     assert len(paths) > 12
@@ -162,7 +162,7 @@ NONE: dict[str, Evidence] = {
 
 @pytest.mark.parametrize("name", NONE)
 def test_what_contradicts_nothing_is_no_evidence(name: str) -> None:
-    """What an honest node may have signed convicts nobody."""
+    """Values that an honest node may have signed convict nobody."""
     refused(NONE[name].json())
 
 
@@ -173,7 +173,7 @@ def test_another_is_not_convicted_by_a_foreign_key() -> None:
 
 
 def test_events_that_their_author_did_not_sign_are_no_evidence() -> None:
-    """The sequencer's signature alone does not say what enclave an event is of."""
+    """The sequencer's signature alone does not bind an event to an enclave."""
     first, then = event("to you"), event("to others")
     evidence = two_events(first, then, "a message")
     wire = {**wire_event(then), "enclave": ANOTHER.hex()}
@@ -194,7 +194,7 @@ def wrapped(kind: str, parts: bytes) -> bytes:
 
 
 def hostile(data: bytes) -> None:
-    """Any input raises only our own error."""
+    """Check that the input raises only our own error, whatever it is."""
     with suppress(InvalidProof):
         evidence = load_evidence(data)
         deeper(evidence.json)
@@ -202,7 +202,7 @@ def hostile(data: bytes) -> None:
 
 
 def deeper(work: Callable[[], Any], frames: int = 10) -> Any:
-    """With a slightly smaller recursion limit."""
+    """Run the work some frames deeper, as with a slightly smaller recursion limit."""
     return deeper(work, frames - 1) if frames else work()
 
 

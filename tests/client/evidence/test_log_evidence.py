@@ -73,7 +73,7 @@ def refused(call: Callable[[], object], words: str) -> None:
 
 
 def bare(world: World) -> list[Event]:
-    """Contents that no rule looks into may be left out."""
+    """Leave out contents that no rule reads."""
     return [world.events[0], *map(erase, world.events[1:])]
 
 
@@ -126,12 +126,12 @@ def test_a_checkpoint_is_nobodys_word(world: World) -> None:
     assert (verdict.convicts, verdict.holds) == (False, True)
 
 
-# Whom a log binds
+# Whom a log convicts
 
 
 @pytest.fixture(scope="module")
 def admitted() -> World:
-    """An honest log, in which event 2 lets bob write."""
+    """Return an honest log, in which event 2 lets bob write."""
     made = World(MANIFEST)
     made.send("alice", "message", "hello")
     made.send("alice", "Move", {"target": pub("bob"), "from": "OUTSIDER", "to": "MEMBER"})
@@ -141,7 +141,7 @@ def admitted() -> World:
 
 
 def doctored(world: World, how: str) -> list[Event]:
-    """An honest log, altered by someone who wants the node convicted of event 3."""
+    """Return an honest log, altered by someone who wants the node convicted of event 3."""
     events = list(world.events)
     if how == "left out":
         return [*events[:2], *events[3:]]
@@ -169,7 +169,7 @@ def test_nobody_is_convicted_by_a_head_beside_such_a_log(admitted: World, how: s
 
 
 def test_nobody_is_convicted_by_an_event_of_another_enclave(admitted: World) -> None:
-    """The node signed it, and for that place: of another log."""
+    """The node signed the event for that seq, but of another log."""
     other = World({**MANIFEST, "bundle": {"size": 5, "timeout": 1000}})
     other.send("alice", "message", "there")
     other.send("alice", "message", "and there")
@@ -224,7 +224,7 @@ def test_a_log_in_evidence_has_a_bound(world: World, monkeypatch: pytest.MonkeyP
 
 
 def claim(world: World, index: int, ids: Sequence[bytes], state: bytes) -> tuple[Claim, TreeHead]:
-    """A bundle as a lying node would prove it, and the head over it."""
+    """Return a bundle as a lying node would prove it, and the head over it."""
     leaves = [log_leaf(bundle.events_root, bundle.state_hash) for bundle in world.memory.bundles]
     leaf = LogLeaf(events_root(ids), state)
     leaves[index] = log_leaf(leaf.events_root, leaf.state_hash)

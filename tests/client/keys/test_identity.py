@@ -44,14 +44,14 @@ def put(path: Path, content: Any, mode: int = 0o600) -> Path:
 
 
 def plain(**changes: Any) -> dict[str, Any]:
-    """A key file in plain; a change to None leaves the field out."""
+    """Return a key file in plain; a change to None leaves the field out."""
     me = Identity.from_secret(SECRET)
     whole = {"format": "enc-key", "version": 1, "public": me.hex, "secret": me.key.secret.hex(), **changes}
     return {name: value for name, value in whole.items() if value is not None}
 
 
 def sealed(tmp_path: Path, **changes: Any) -> dict[str, Any]:
-    """A key file sealed with WORDS; `n`, `r`, `p`, `name` and `salt` change the kdf."""
+    """Return a key file sealed with WORDS; `n`, `r`, `p`, `name` and `salt` change the kdf."""
     Identity.from_secret(SECRET).save(tmp_path / "other", WORDS)
     whole = json.loads((tmp_path / "other").read_bytes())
     kdf = {name: changes.pop(name) for name in ("n", "r", "p", "name", "salt") if name in changes}
@@ -468,7 +468,7 @@ def test_a_hostile_file_costs_nothing(
     put(path, sealed(tmp_path, **changes))
     monkeypatch.setattr(key_file, "Scrypt", None)
     assert why in refusal(path, WORDS)
-    assert why in refusal(path), "and nobody is asked for a passphrase that would not help"
+    assert why in refusal(path), "no passphrase is requested that would not help"
 
 
 @pytest.mark.parametrize("cost", [(2**18, 8, 4), (2**16, 32, 4), (2, 8, 1)], ids=repr)

@@ -17,7 +17,7 @@ AT_B, AT_C = "http://b.test", "http://c.test"
 
 
 class Moving(Scene):
-    """The scene, from which nodes go on."""
+    """The scene, with nodes that continue its log."""
 
     def pinned(self) -> Pin:
         pin = FilePins(self.stage.pins).load(self.enclave.id)
@@ -34,7 +34,7 @@ class Moving(Scene):
     def taken_over(
         self, to: PrivateKey = B, by: str = "alice", node: Simulator | None = None, **changes: Any
     ) -> Simulator:
-        """A forced Migrate from a copy of what a node has now."""
+        """Return a forced Migrate from a copy of a node's current log."""
         node = node or self.node
         return node.successor(self.enclave.id, to, node.migrate(self.enclave.id, person(by), to, **changes))
 

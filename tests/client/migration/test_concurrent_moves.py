@@ -67,7 +67,7 @@ def test_one_thread_follows_and_another_sends_while_the_enclave_moves(place: Tow
 
 
 def test_who_was_put_out_at_the_new_node_is_told_so_there(place: Town, tmp_path: Path) -> None:
-    """The old node shows them the way by its last Migrate; the new one, which that names, shows them nothing."""
+    """The old node names the new one in its last Migrate; the new one does not let the client read."""
     alice, bob = Identity.new(), Identity.new()
     with place.client(alice, "a") as mine, place.client(bob, "a", patience=1) as his:
         team = found_team(mine)

@@ -217,7 +217,7 @@ def test_a_former_owner_takes_nothing_over(moving: Moving, since: str) -> None:
 
 
 def test_an_owner_of_long_ago_who_was_given_it_back_once(moving: Moving) -> None:
-    """Alice gave it to bob, bob to alice, alice to bob: what bob signed then makes nobody an owner now."""
+    """Alice gave it to bob, bob to alice, alice to bob: what bob signed before makes nobody an owner now."""
     moving.enclave.transfer(pub("bob"), "owner")
     moving.other().transfer(pub("alice"), "owner")
     moving.enclave.transfer(pub("bob"), "owner")
@@ -226,7 +226,7 @@ def test_an_owner_of_long_ago_who_was_given_it_back_once(moving: Moving) -> None
     twin = moving.node.copy()
     twin.doctor(moving.enclave.id, {identity_key(person("alice").public): OWNS})
     moving.write(twin, "in a bundle that says so")
-    moving.stage.others["b.test"] = moving.taken_over(by="alice", node=twin)  # whose word is that she owns it
+    moving.stage.others["b.test"] = moving.taken_over(by="alice", node=twin)  # only that node claims that she owns it
     moving.caught(Forgery, lambda: texts(moving.stranger(AT_B)))
 
 
@@ -244,7 +244,7 @@ def test_without_a_head_the_manifest_says_who_owns(moving: Moving) -> None:
 
 
 def test_a_second_migrate_needs_an_owner_too(moving: Moving) -> None:
-    """Behind a true Migrate to another node, a false one."""
+    """A valid Migrate to another node is followed by a forged one."""
     b = moving.depart()
     moving.stage.others["c.test"] = moving.taken_over(C, by="bob", node=b)
     moving.caught(Forgery, lambda: texts(moving.stranger(AT_C)))
@@ -429,7 +429,7 @@ def test_the_old_node_is_still_read_from_but_not_written_to(moving: Moving) -> N
 
 
 def test_nothing_is_written_to_a_node_that_was_left_by_force(moving: Moving) -> None:
-    """It would take it."""
+    """The node would accept the commit."""
     moving.stage.others["b.test"] = moving.taken_over()
     moving.stranger(AT_B).head()
     before = len(moving.node.store.events(moving.enclave.id, 0, 99))

@@ -28,7 +28,7 @@ def test_an_enclave_goes_round_and_an_auditor_sees_all_of_it(place: Town, tmp_pa
         team.move(auditor.public, "OUTSIDER", "MEMBER")
         assert team.register(app="round") is not None
         first = team.commit("message", "at a")
-        team.update(first.id, "at a, mended")
+        team.update(first.id, "at a, edited")
         gone = team.commit("message", "never mind")
         team.delete(gone.id)
         theirs = his.enclave(team.id)
@@ -50,7 +50,7 @@ def test_an_enclave_goes_round_and_an_auditor_sees_all_of_it(place: Town, tmp_pa
 
         theirs.migrate(place.nodes["a"].url, tmp_path / "moves")
         assert theirs.commit("message", "home").sequencer == place.nodes["a"].seq_pub
-    with place.client(alice, "b") as again, place.client(bob) as his:  # "b" was left by force, and does not know it
+    with place.client(alice, "b") as again, place.client(bob) as his:  # "b" has no record of the forced move
         assert again.enclave(team.id).commit("message", "welcome").sequencer == place.nodes["a"].seq_pub
         his.enclave(team.id).archive(tmp_path / "whole.enc")
     with place.client(auditor) as audit:
@@ -67,16 +67,18 @@ def test_an_enclave_goes_round_and_an_auditor_sees_all_of_it(place: Town, tmp_pa
 
 
 def test_an_auditor_who_knows_the_registry_alone_replays_the_log(place: Town, tmp_path: Path) -> None:
-    """A reader of everything, without pins and without a node's URL: from the first event to the last, by their own
-    replay, to the very head that the present node signs. Only an archive, which is the owner's, also has what was
-    deleted: so nothing is here."""
+    """An auditor who may read everything, without pins and a node's URL, replays the whole log.
+
+    The replay ends at the head that the present node signs. Only an archive, which the owner may pull, also has
+    deleted events: so nothing is deleted here.
+    """
     alice, bob, auditor = Identity.new(), Identity.new(), Identity.new()
     with place.client(alice, "a") as mine, place.client(bob) as his:
         team = found_team(mine)
         for who in (bob, auditor):
             team.move(who.public, "OUTSIDER", "MEMBER")
         assert team.register(app="audited") is not None
-        team.update(team.commit("message", "at a").id, "at a, mended")
+        team.update(team.commit("message", "at a").id, "at a, edited")
         team.migrate(place.nodes["b"].url, tmp_path / "moves")
         team.commit("message", "at b")
         team.transfer(bob.public, "owner")

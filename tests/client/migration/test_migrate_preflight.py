@@ -106,7 +106,7 @@ def test_whoever_registers_has_seen_a_head(place: Town, tmp_path: Path) -> None:
 def test_a_former_owner_s_takeover_is_not_followed_for_being_told_to_accept_a_loss(
     place: Town, tmp_path: Path, way: str
 ) -> None:
-    """By the old copy alice owns the enclave still; only the registry can tell a reader that she does not."""
+    """In the old copy alice still owns the enclave; only the registry shows a reader that she does not."""
     alice, bob, carol = Identity.new(), Identity.new(), Identity.new()
     with place.client(alice, "a") as mine, place.client(bob, "a") as his, place.client(carol, "a") as hers:
         team = found_team(mine, bundle={"size": 1})
@@ -120,7 +120,7 @@ def test_a_former_owner_s_takeover_is_not_followed_for_being_told_to_accept_a_lo
     with place.client(alice, "a", registry=None, pins=None) as thief:
         thief.enclave(team.id).migrate(place.nodes["b"].url, tmp_path / "moves", archive=tmp_path / "copy.enc")
         if way == "a registry":
-            thief.enclave(team.id).transfer(bob.public, "owner")  # as if that made the takeover good
+            thief.enclave(team.id).transfer(bob.public, "owner")  # the transfer must not make the takeover valid
     silent = replace(place.registry, url=f"http://127.0.0.1:{free_port()}")
     options = {"no registry": {"registry": None}, "a silent registry": {"registry": silent, "patience": 0.0}}
     with place.client(carol, "b", accept_loss=True, **options.get(way, {})) as hers:  # type: ignore[arg-type]

@@ -24,7 +24,7 @@ FAST = {"ENC_NODE_PUSH_INTERVAL_S": "0.01", "ENC_NODE_PUSH_FIRST_RETRY_S": "0.05
 
 
 class Line:
-    """Two nodes that push, an enclave at the first, and somebody who has an endpoint in it."""
+    """Two nodes that push, an enclave at the first, and somebody with an endpoint in it."""
 
     def __init__(self, home: Path, a: RunningNode, b: RunningNode) -> None:
         self.home, self.a, self.b = home, a, b
@@ -38,7 +38,7 @@ class Line:
         return team
 
     def heard(self, count: int) -> list[int]:
-        """What has been handed over once so many events were, in all lives of the receiver."""
+        """Return the delivered events once there are this many, over all restarts of the receiver."""
         nodes = {node.seq_pub.hex(): node.url for node in (self.a, self.b)}
         orders = {"secret": self.vera.key.secret.hex(), "url": self.hook, "port": self._port, "nodes": nodes}
         with RunningReceiver(self.home / "inbox.db", **orders, tell_at=count) as receiver:
@@ -53,7 +53,7 @@ def line(tmp_path: Path) -> Iterator[Line]:
 
 
 def test_each_event_reaches_an_endpoint_once_across_a_move(line: Line) -> None:
-    """The receiver is down while the enclave moves: both nodes have something to say when it comes back."""
+    """The receiver is down while the enclave moves: both nodes have events for it when it is back."""
     with Client(line.a.url, line.alice, pins=line.home / "pins") as mine:
         team = line.found(mine)
         receipts = [team.commit("message", "first")]

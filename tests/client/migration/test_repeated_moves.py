@@ -67,7 +67,7 @@ def test_self_migrate(place: Town, tmp_path: Path) -> None:
 
 
 def test_stale_journal(place: Town, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A -> B was taken by A, and never came to B; by force to C instead. Later C -> B."""
+    """A accepted A -> B, but B never imported it; then C took over by force. Later C -> B."""
     from enc.client.migration.migrate import Mover
     from enc.core.errors import Unauthorized
 
@@ -141,7 +141,7 @@ def test_a_new_owner_moves_what_nobody_had_registered(place: Town, tmp_path: Pat
 
 @pytest.mark.parametrize("entry", ["none", "by the owner before"])
 def test_a_new_owner_takes_over_what_others_had_registered(place: Town, tmp_path: Path, entry: str) -> None:
-    """The head in the archive shows whose it was; the old node is not asked."""
+    """The head in the archive shows who signed the log; the old node is not asked."""
     alice, bob = Identity.new(), Identity.new()
     with place.client(alice, "a") as mine, place.client(bob, "a", registry=None) as his:
         team = found_team(mine, bundle={"size": 1})
@@ -176,7 +176,7 @@ def test_a_pinned_head_shows_it_too(place: Town, tmp_path: Path) -> None:
 
 
 def test_what_was_moved_unregistered_is_registered_later_with_an_archive(place: Town, tmp_path: Path) -> None:
-    """Of several moves since, the first is the one that the registry would not take."""
+    """Of several moves since then, the registry would reject the first."""
     alice, bob = Identity.new(), Identity.new()
     with place.client(alice, "a") as mine, place.client(bob, "a", registry=None) as his:
         team = found_team(mine, bundle={"size": 1})
@@ -202,8 +202,10 @@ def test_what_was_moved_unregistered_is_registered_later_with_an_archive(place: 
 
 
 def test_who_became_the_owner_at_a_node_in_between(place: Town, tmp_path: Path) -> None:
-    """The enclave is back where the registry thinks that it is, and yet the moves are brought: they say who passed it
-    on, and under whom."""
+    """The enclave is back at the node that the registry names. The moves are submitted anyway.
+
+    They show who transferred the enclave, and under which sequencer.
+    """
     alice, bob = Identity.new(), Identity.new()
     with place.client(alice, "a") as mine:
         team = found_team(mine, bundle={"size": 1})

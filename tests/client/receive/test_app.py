@@ -28,13 +28,13 @@ from tests.plain_http import NO_TLS
 class _Server(uvicorn.Server):
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
-        """Signals are for the main thread, which is the test's."""
+        """Do nothing: signals are for the main thread, which is the test's."""
         yield
 
 
 @contextmanager
 def served(receiver: PushReceiver) -> Iterator[httpx.Client]:
-    """The receiver under a real server."""
+    """Serve the receiver with a real server."""
     with socket.create_server(("127.0.0.1", 0)) as listening:
         server = _Server(uvicorn.Config(receiver.app, lifespan="on", log_config=None))
         thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]})

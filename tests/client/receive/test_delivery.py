@@ -21,10 +21,10 @@ from tests.client.pushing import (
     Post,
     body,
     fails,
+    log_lines,
     note,
     push,
     rows_of,
-    said,
     settle,
     unreachable,
     until,
@@ -268,7 +268,7 @@ def test_whatever_ends_the_receiver_is_told_of(post: Post, caplog: pytest.LogCap
     receiver.take(push(1, *post.enclave()))
     receiver.worker._thread.join()
     assert isinstance(receiver.worker.error, KeyboardInterrupt)
-    assert "the receiver stops: KeyboardInterrupt" in said(caplog)
+    assert "the receiver stops: KeyboardInterrupt" in log_lines(caplog)
 
 
 def test_enclaves_take_turns(post: Post) -> None:

@@ -74,7 +74,7 @@ def test_what_a_pull_brings_is_checked(post: Post) -> None:
     until(receiver, lambda: post.lies)
     assert isinstance(post.lies[0], Forgery)
     handed(receiver, 0)
-    receiver.take(push(2, events[1]))  # as the node should have said
+    receiver.take(push(2, events[1]))  # the answer that the node should have given
     handed(receiver, 0, 1, 2)
 
 
@@ -258,7 +258,7 @@ def test_a_query_asks_for_no_more_than_the_gap_can_have_held(post: Post) -> None
 
 
 def may_not_read(post: Post, receiver: PushReceiver, events: tuple[Event, ...]) -> None:
-    """Batch 2 is lost, and a Query is refused."""
+    """Lose batch 2, and reject the receiver's Query."""
     keeps(post)
     post.node.lie("Query", instead(Unauthorized("no")))
     receiver.take(push(1, events[0]))
@@ -274,7 +274,7 @@ def test_what_may_not_be_read_holds_everything_up(post: Post) -> None:
     receiver.take(push(4, events[3]))
     handed(receiver, 0)
     tries = post.node.calls.count("/")
-    until(receiver, lambda: post.node.calls.count("/") > tries + 10)  # it is asked for again, and told of once
+    until(receiver, lambda: post.node.calls.count("/") > tries + 10)  # it is requested again, and reported once
     receiver.take(push(2, events[1]))  # it was found after all
     handed(receiver, 0, 1, 2, 3)
     assert len(post.gaps) == 1

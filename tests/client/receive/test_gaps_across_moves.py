@@ -28,7 +28,7 @@ def migrate_after(last: Event) -> Event:
 
 
 def moved(post: Post) -> tuple[PushReceiver, tuple[Event, ...]]:
-    """The old node's second batch is missing and was not requested yet; the new node has pushed."""
+    """Move the enclave: the old node's second batch is missing and not requested yet; the new node has pushed."""
     first, one, two = post.enclave(["one", "two"])
     away = migrate_after(two)
     there = post.message(first, "there", away.seq + 1, by=OTHER)
@@ -87,7 +87,7 @@ def test_the_next_event_costs_no_more_however_many_wait_behind_it(post: Post, tm
     steps = list[None]()
 
     def cost() -> int:
-        """Instructions of SQLite that it takes."""
+        """Return the number of SQLite instructions that a look for deliverable events takes."""
         steps.clear()
         assert [event.seq for event in inbox.ready(events[0].enclave, 1)] == [0]
         return len(steps)
@@ -103,11 +103,11 @@ def test_the_next_event_costs_no_more_however_many_wait_behind_it(post: Post, tm
         file.close()
 
 
-# A node that is gone
+# A node that has gone
 
 
 def left(post: Post, *pushed: int, **more: Any) -> tuple[PushReceiver, tuple[Event, ...]]:
-    """The old node has pushed these events, one per batch, and its Migrate; then it is gone."""
+    """Push these events from the old node, one per batch, and its Migrate; then the node is gone."""
     first, *_ = post.enclave(["one", "two", "three", "four"])
     assert isinstance(post.node.take(post.node.migrate(first.enclave, person("alice"), OTHER)), Receipt)
     events = post.log(first.enclave)
@@ -128,7 +128,7 @@ def left(post: Post, *pushed: int, **more: Any) -> tuple[PushReceiver, tuple[Eve
 def test_what_a_node_that_is_gone_did_not_bring_the_next_one_has(post: Post) -> None:
     """One request closes both gaps in the queue."""
     receiver, events = left(post, 0, 2)
-    stands_still(receiver, events[0])
+    check_blocked(receiver, events[0])
     receiver._catch_ups[URL].start()
     handed(receiver, 0, 1, 2, 3, 4, 5, 6)
     assert (post.gaps, post.lies) == ([], [])
@@ -164,12 +164,12 @@ def test_what_is_not_to_be_had_there_either_is_told_of_after_some_patience(post:
     post.stage.others["other.test"].lie("Query", refuses)
     for tries in range(1, 5):
         catch_up._try()
-        assert len(post.gaps) == (tries == 4), "the pause before was 0, 1, 2, then 4"
+        assert len(post.gaps) == (tries == 4), "the pauses before were 0, 1, 2, then 4"
     assert post.gaps == [Gap(NODE.public, HOOK, 2, 2, (events[0].enclave,))]
     assert pauses == [4.0]
     catch_up._try()
-    assert len(post.gaps) == 1, "it is told once"
-    stands_still(receiver, events[0])
+    assert len(post.gaps) == 1, "it is reported once"
+    check_blocked(receiver, events[0])
     catch_up._reported_gap = Gap(b"", "", 0, 0)  # as after a restart
     catch_up._try()
     handed(receiver, 0, 2, 5, 6)
@@ -189,7 +189,7 @@ def test_nor_does_it_keep_out_a_batch_that_is_waited_for(post: Post) -> None:
 
 
 def crowded(post: Post) -> tuple[PushReceiver, tuple[Event, ...]]:
-    """The new node has pushed so much that the receiver accepts no more from it."""
+    """Push so much from the new node that the receiver accepts no more from it."""
     receiver, events = left(post, 0, 2, max_waiting=5000)
     more = [post.message(events[0], "x" * 3000, events[-1].seq + n, by=OTHER) for n in (1, 2)]
     receiver.take(push(2, more[0], key=OTHER))
@@ -198,8 +198,8 @@ def crowded(post: Post) -> tuple[PushReceiver, tuple[Event, ...]]:
     return receiver, events
 
 
-def stands_still(receiver: PushReceiver, first: Event) -> None:
-    """One event was delivered, and no other is ready."""
+def check_blocked(receiver: PushReceiver, first: Event) -> None:
+    """Check that one event was delivered, and that no other is ready."""
     handed(receiver, first.seq)
     assert receiver.worker.submit(lambda: receiver.inbox.ready(first.enclave, 10)).result() == []
 

@@ -11,7 +11,7 @@ from enc.client import Distrust, ForeignSequencer, PushReceiver
 from enc.client.errors import Unreachable
 from enc.client.receive.delivery_worker import MIN_INTERVAL_S
 from enc.core.errors import InternalError, MisuseError, PeerError, Unauthorized, Unavailable
-from tests.client.pushing import HOOK, OTHER, SCHEMA, Post, note, push, said, unreachable, until
+from tests.client.pushing import HOOK, OTHER, SCHEMA, Post, log_lines, note, push, unreachable, until
 from tests.client.stage import URL
 from tests.core.world import person
 
@@ -91,7 +91,7 @@ def test_a_push_that_is_refused_is_told_of_once_in_a_while_for_each_reason(
         for what in (b"{", push(1, to="carol"), push(1), push(1, key=OTHER, url=HOOK + "/2")):
             with pytest.raises(PeerError):
                 receiver.take(what)
-    lines = [line for line in said(caplog) if line.startswith("a push was rejected")]
+    lines = [line for line in log_lines(caplog) if line.startswith("a push was rejected")]
     assert lines.pop(0).startswith("a push was rejected: DECRYPT_FAILED: ")
     assert lines == [
         "a push was rejected: DECRYPT_FAILED: to: addressed to another identity; "
@@ -102,7 +102,7 @@ def test_a_push_that_is_refused_is_told_of_once_in_a_while_for_each_reason(
     post.now += MIN_INTERVAL_S
     with pytest.raises(Unauthorized):
         receiver.take(push(1))
-    assert said(caplog)[-1] == f"{lines[1]} (2 more times since the last report)"
+    assert log_lines(caplog)[-1] == f"{lines[1]} (2 more times since the last report)"
 
 
 def test_a_disk_that_takes_nothing_is_told_of(post: Post, caplog: pytest.LogCaptureFixture) -> None:
@@ -111,7 +111,7 @@ def test_a_disk_that_takes_nothing_is_told_of(post: Post, caplog: pytest.LogCapt
     for _ in range(2):
         with pytest.raises(Unavailable):
             receiver.take(push(1, *post.enclave(["one"])))
-    (line,) = [line for line in said(caplog) if line.startswith("a push was rejected")]
+    (line,) = [line for line in log_lines(caplog) if line.startswith("a push was rejected")]
     assert "the inbox cannot be written" in line
     assert line.endswith("attempt to write a readonly database")
 
@@ -124,7 +124,7 @@ def test_a_node_whose_key_cannot_be_had_is_told_of(post: Post, caplog: pytest.Lo
     (catch_up,) = receiver._catch_ups.values()
     until(receiver, lambda: catch_up._is_down)
     catch_up._log_failure(Unreachable("cut"))
-    lines = said(caplog)
+    lines = log_lines(caplog)
     assert "a push was rejected: UNAVAILABLE: from: not every node's key is known yet" in lines
     assert len([line for line in lines if line.startswith(f"{URL} cannot be asked")]) == 1
 
@@ -134,7 +134,7 @@ def test_what_is_refused_while_it_closes_is_no_news(post: Post, caplog: pytest.L
     receiver.close()
     with pytest.raises(Unavailable):
         receiver.take(push(1))
-    assert not [line for line in said(caplog) if "refused" in line]
+    assert not [line for line in log_lines(caplog) if "refused" in line]
 
 
 # Making one

@@ -98,7 +98,7 @@ def test_an_entry_that_was_superseded(office: Office) -> None:
     office.close_bundle()
 
     def lie(answer: Json) -> Json:
-        """The old entry, with its own old proof of status under the new head's place."""
+        """Return the old entry, with its old proof of status in place of the new head's."""
         return {**answer, "enclave": old["enclave"], "proof": {**answer["proof"], "events": old["proof"]["events"]}}
 
     office.node.lie("resolve", lie)
@@ -240,7 +240,7 @@ def test_endpoints_are_tried_in_order(office: Office) -> None:
     office.enter_node(office.stage.node, "http://dead.test", "http://registry.test", "http://node.test")
     enclave = office.client(pins=None).enclave(office.enclave.id)
     enclave.head()
-    assert enclave.url == "http://node.test"  # nobody is at the first, another key at the second
+    assert enclave.url == "http://node.test"  # no server at the first, another key at the second
 
 
 # Following by the registry

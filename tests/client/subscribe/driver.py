@@ -48,8 +48,8 @@ class Driver:
 
     @property
     def asked(self) -> list[str]:
-        """The Queries of this connection, and the Closes."""
-        return [f"{message['type']} {message['sub_id']}" for message in self.socket.heard]
+        """Return the type and the subscription of each message that this connection has sent."""
+        return [f"{message['type']} {message['sub_id']}" for message in self.socket.received]
 
     def write(self, *texts: str) -> None:
         for text in texts:

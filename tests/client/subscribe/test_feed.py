@@ -136,7 +136,7 @@ def test_the_session_is_renewed_before_its_end(scene: Scene) -> None:
     assert driver.feed.due_in == 0
     driver.send(*driver.feed.tick())
     assert driver.feed.due_in > SESSION_S - RENEW_S - 1
-    assert len({message["session"] for message in driver.socket.heard}) == 2
+    assert len({message["session"] for message in driver.socket.received}) == 2
     driver.pump()
     assert driver.asked == ["Query feed-1", "Query feed-2", "Close feed-1"]
 
@@ -184,7 +184,7 @@ def test_a_session_that_the_node_ends(scene: Scene) -> None:
     assert driver.pump() == list(range(9))
     scene.stage.clock.tick(1000)
     driver.take({"type": "Closed", "sub_id": "feed-2", "reason": "session_expired"})
-    assert len({message["session"] for message in driver.socket.heard}) == 2
+    assert len({message["session"] for message in driver.socket.received}) == 2
     assert driver.pump() == list(range(9))
 
 

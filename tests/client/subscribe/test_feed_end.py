@@ -120,7 +120,7 @@ def test_a_refusal_of_an_unknown_code_keeps_it(scene: Scene) -> None:
 
 
 def test_a_close_that_crossed_the_end_of_its_query_is_no_error(scene: Scene) -> None:
-    """The node knows no such subscription then, and its Error names none."""
+    """The node then has no such subscription, and its Error names none."""
     driver = Driver(scene)
     driver.connect()
     driver.pump()

@@ -25,7 +25,7 @@ def node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[RunningNod
 
 
 def back(node: RunningNode) -> RunningNode:
-    """The same node, at the same place."""
+    """Start the same node at the same address again."""
     return RunningNode(node.data, "--port", str(urlsplit(node.url).port))
 
 

@@ -115,13 +115,13 @@ def test_the_session_is_renewed_when_nothing_comes_for_long(staged: Scene, monke
         if not socket.waiting and quiet.pop():
             staged.stage.clock.tick((SESSION_S - RENEW_S + 1) * 1000)
             raise TimeoutError
-        if len(socket.heard) == 2 and len(socket.waiting) == 1:
+        if len(socket.received) == 2 and len(socket.waiting) == 1:
             staged.node.take(staged.commit("live"))
         return encode(socket.waiting.popleft()).decode()
 
     monkeypatch.setattr("tests.client.stage.Connection.recv", recv)
     assert next(feed).seq == 8
-    assert len({message["session"] for message in socket.heard if message["type"] == "Query"}) == 2
+    assert len({message["session"] for message in socket.received if message["type"] == "Query"}) == 2
 
 
 # A real node

@@ -65,7 +65,7 @@ def test_what_is_believed_is_pinned_and_only_grows(verifier: LogVerifier, pins: 
 
 def test_the_first_head_stands_on_its_signature(verifier: LogVerifier) -> None:
     assert verifier.check_head(head(5), b"", since=0) is None
-    assert verifier.head is None, "to judge is not to believe"
+    assert verifier.head is None, "judging a head does not accept it"
 
 
 def test_the_same_head_again(verifier: LogVerifier) -> None:
@@ -179,7 +179,7 @@ def test_what_is_no_lie_stays_what_it_is(verifier: LogVerifier) -> None:
 
 
 def sees(scene: Scene, node: Simulator) -> None:
-    """Another client with the same pins sees the newest head of a node."""
+    """Let another client with the same pins see the newest head of a node."""
     FilePins(scene.stage.pins).store(scene.enclave.id, Pin(NODE.public, node.proofs(scene.enclave.id).head()))
 
 

@@ -1,4 +1,4 @@
-"""Pins: they grow and never shrink, whoever else writes, and a damaged one is rejected."""
+"""Pins: they grow and never shrink, even with concurrent writers, and a damaged one is rejected."""
 
 import fcntl
 import json
@@ -44,7 +44,7 @@ def pins(request: pytest.FixtureRequest, directory: Path) -> MemoryPins | FilePi
 
 @pytest.fixture
 def file(directory: Path) -> Path:
-    """The file of an enclave whose pin is stored."""
+    """Return the file of an enclave whose pin is stored."""
     FilePins(directory).store(ENCLAVE, pin(3))
     return directory / f"{ENCLAVE.hex()}.json"
 

@@ -153,7 +153,7 @@ def test_every_text_and_number_of_a_proof_counts(proofs: dict[str, Proof], name:
 
 @by_name
 def test_every_part_of_a_proof_is_needed(proofs: dict[str, Proof], name: str) -> None:
-    """But for the tags of an event without any, and for the status, without which less is said."""
+    """Except the tags of an event without tags, and the status, without which the proof states less."""
     data = proofs[name].json()
     for path in leaves(json.loads(data)):
         whole = json.loads(data)
@@ -190,7 +190,7 @@ def test_a_value_is_not_taken_away(proofs: dict[str, Proof]) -> None:
 
 
 def mixed(one: Proof, other: Proof, *path: str) -> bytes:
-    """One proof with a part of another."""
+    """Return one proof with a part of another."""
     whole, source = json.loads(one.json()), json.loads(other.json())
     inner = whole
     for key in path[:-1]:
@@ -231,7 +231,7 @@ def test_a_status_of_another_event(proofs: dict[str, Proof], scene: Scene) -> No
 
 
 def test_an_event_that_is_not_in_the_log(proofs: dict[str, Proof], scene: Scene) -> None:
-    """Truly signed by both, and in no bundle."""
+    """Both have signed the event, but it is in no bundle."""
     fact = proofs["active"].fact
     assert isinstance(fact, EventFact)
     false = finalize(scene.commit("false"), NODE, fact.event.timestamp, fact.event.seq)

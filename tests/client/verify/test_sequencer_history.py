@@ -45,7 +45,7 @@ LINE = history_of(A.public, [TO_B, TAKEN_BY_C, BACK], ENCLAVE)
 
 
 def test_whose_signature_stands_where() -> None:
-    """A peaceful Migrate is the last event of the one before, a forced one the first of the one after."""
+    """A peaceful Migrate is the last event of the old sequencer, a forced one the first of the new one."""
     keys = [LINE.at(seq) for seq in (0, 5, 6, 8, 9, 12, 13, 99)]
     assert keys == [key.public for key in (A, A, B, B, C, C, A, A)]
     assert (LINE.sequencer, LINE.reach) == (A.public, 12)
@@ -147,9 +147,9 @@ def test_evidence_of_an_event_after_its_signer_s_own_migrate_convicts() -> None:
     evidence = load_evidence(split_event(TO_B, message(6, A), "why").json())
     verdict = check_evidence(evidence)
     assert verdict.convicts
-    assert not check_evidence(split_event(TO_B, message(7, A), "why")).convicts  # it may have come back in between
+    assert not check_evidence(split_event(TO_B, message(7, A), "why")).convicts  # A may have it back since
     assert not check_evidence(split_event(TO_B, migrate(6, A, A), "why")).convicts  # by this very event
-    assert not check_evidence(split_event(TAKEN_BY_C, message(9, B), "why")).convicts  # it may not know
+    assert not check_evidence(split_event(TAKEN_BY_C, message(9, B), "why")).convicts  # B may not know of the takeover
 
 
 @pytest.mark.parametrize(
@@ -179,7 +179,7 @@ def test_evidence_of_a_head_beyond_what_its_signer_left() -> None:
 
 
 def test_two_signers_are_no_proof_against_one() -> None:
-    """Of a rollback, or of two logs of one size, by somebody's head before and the sequencer's after."""
+    """Heads of two sequencers do not convict one of them: neither of a rollback nor of two logs of one size."""
     old = sign_head(B, ENCLAVE, T + 1, 3, sha256(b"other"))
     verdict = check_evidence(two_heads("fork", ENCLAVE, B.public, "why", head(3, A), old, A.public))
     assert not verdict.convicts

@@ -35,7 +35,7 @@ def refusal(error: EncError) -> Answer:
     return Answer(error.status, encode(error.to_wire()))
 
 
-class Road:
+class Outcomes:
     """The outcomes of the calls in turn, and the pauses between them."""
 
     def __init__(self, *answers: Answer | EncError, patience: float = 30.0) -> None:
@@ -59,7 +59,7 @@ class Road:
 
 
 def test_a_good_answer_is_asked_for_once() -> None:
-    road = Road(GOOD)
+    road = Outcomes(GOOD)
     assert road.request() == b"good"
     assert (road.calls, road.naps) == (1, [])
 
@@ -79,7 +79,7 @@ def test_a_good_answer_is_asked_for_once() -> None:
     ids=str,
 )
 def test_what_passes_is_tried_again(bad: Answer | EncError) -> None:
-    road = Road(bad, bad, GOOD)
+    road = Outcomes(bad, bad, GOOD)
     assert road.request() == b"good"
     assert road.naps == [0.1, 0.2]
 
@@ -88,14 +88,14 @@ def test_what_passes_is_tried_again(bad: Answer | EncError) -> None:
     "error", [Unauthorized("no"), Expired("late"), Duplicate("again"), InternalError("oh")], ids=lambda e: e.code
 )
 def test_what_stays_is_raised_as_the_node_named_it(error: EncError) -> None:
-    road = Road(refusal(error))
+    road = Outcomes(refusal(error))
     with pytest.raises(type(error), match=error.message):
         road.request()
     assert road.calls == 1
 
 
 def test_a_code_of_a_later_version_is_kept() -> None:
-    road = Road(Answer(418, encode({"type": "Error", "code": "TEAPOT", "message": "short and stout"})))
+    road = Outcomes(Answer(418, encode({"type": "Error", "code": "TEAPOT", "message": "short and stout"})))
     with pytest.raises(EncError, match="short and stout") as caught:
         road.request()
     assert caught.value.code == "TEAPOT"
@@ -103,19 +103,19 @@ def test_a_code_of_a_later_version_is_kept() -> None:
 
 @pytest.mark.parametrize("error", [RateLimited, Unavailable])
 def test_the_node_says_when_to_try_again(error: type[EncError]) -> None:
-    road = Road(refusal(error("wait", retry_after_ms=1700)), refusal(error("wait", retry_after_ms=1)), GOOD)
+    road = Outcomes(refusal(error("wait", retry_after_ms=1700)), refusal(error("wait", retry_after_ms=1)), GOOD)
     assert road.request() == b"good"
-    assert road.naps == [1.7, 0.2], "and less than our own pause counts for nothing"
+    assert road.naps == [1.7, 0.2], "a wait shorter than our own pause is ignored"
 
 
 def test_no_node_says_to_wait_for_an_hour() -> None:
-    road = Road(refusal(Unavailable("wait", retry_after_ms=3_600_000)), GOOD)
+    road = Outcomes(refusal(Unavailable("wait", retry_after_ms=3_600_000)), GOOD)
     assert road.request() == b"good"
     assert road.naps == [module.PAUSES.max_s]
 
 
 def test_each_wait_is_twice_the_one_before_up_to_a_bound() -> None:
-    road = Road(Unreachable("gone"), patience=60.0)
+    road = Outcomes(Unreachable("gone"), patience=60.0)
     with pytest.raises(Unreachable):
         road.request()
     assert road.naps[:6] == [0.1, 0.2, 0.4, 0.8, 1.6, 3.2]
@@ -124,7 +124,7 @@ def test_each_wait_is_twice_the_one_before_up_to_a_bound() -> None:
 
 @pytest.mark.parametrize("patience", [0.05, 0.5, 3.0, 30.0])
 def test_patience_is_over_in_time(patience: float) -> None:
-    road = Road(Unreachable("first"), Unreachable("last"), patience=patience)
+    road = Outcomes(Unreachable("first"), Unreachable("last"), patience=patience)
     with pytest.raises(Unreachable):
         road.request()
     assert sum(road.naps) < patience
@@ -132,14 +132,14 @@ def test_patience_is_over_in_time(patience: float) -> None:
 
 
 def test_without_patience_it_is_tried_once() -> None:
-    road = Road(Unreachable("gone"), patience=0.0)
+    road = Outcomes(Unreachable("gone"), patience=0.0)
     with pytest.raises(Unreachable):
         road.request()
     assert road.calls == 1
 
 
 def test_the_last_error_is_the_one_that_is_told() -> None:
-    road = Road(Unreachable("gone"), refusal(RateLimited("slow")), patience=1.0)
+    road = Outcomes(Unreachable("gone"), refusal(RateLimited("slow")), patience=1.0)
     with pytest.raises(RateLimited):
         road.request()
 
@@ -259,7 +259,7 @@ def test_patience_that_is_over_leaves_a_commit_that_can_be_sent_again(stage: Sta
 
 
 def test_a_duplicate_without_a_receipt_is_told(stage: Stage, scene: Scene) -> None:
-    """As of one that was signed by the other algorithm."""
+    """For example of a commit that was signed with the other algorithm."""
 
     def refuse(_: Json) -> Json:
         raise Duplicate("taken before")
@@ -306,7 +306,7 @@ def test_a_session_that_the_node_holds_for_over_is_renewed_once(stage: Stage, sc
     ours = stage.clock.now - 1_000_000
     asked = len(scene.node.calls)
     assert len(list(e.query())) == 8
-    assert len(scene.node.calls) == asked + 2, "once refused, once in a new one"
+    assert len(scene.node.calls) == asked + 2, "rejected once, then sent once in a new session"
 
 
 @pytest.mark.parametrize("encoding", ["gzip", "zstd", "br"])

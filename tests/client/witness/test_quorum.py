@@ -59,7 +59,7 @@ class MovingWithWitnesses(Moving):
 
 @pytest.fixture
 def stage(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Stage]:
-    """For the blocking client, unless a test says otherwise: both clients share the code."""
+    """Return a stage for the blocking client, unless a test says otherwise: both clients share the code."""
     stage = Stage(getattr(request, "param", "sync"), tmp_path, monkeypatch)
     yield stage
     stage.close()
@@ -104,7 +104,7 @@ def test_proofs_stand_under_witnessed_heads(scene: MovingWithWitnesses) -> None:
     for read in reads:
         with pytest.raises(NotWitnessed):
             read()
-    assert [item.seq for item in fresh.query(seq=1)] == [1], "what stands under no head needs no witness"
+    assert [item.seq for item in fresh.query(seq=1)] == [1], "data under no head needs no witness"
 
 
 def test_what_is_not_witnessed_is_not_believed(scene: MovingWithWitnesses) -> None:
@@ -214,7 +214,7 @@ def test_a_log_of_ever_new_heads_that_no_witness_sees(scene: MovingWithWitnesses
     scene.poll(0, 1)
     assert reader.head().ts == 14
     scene.grow(scene.node, "and on")
-    assert reader.head().ts == 15, "what is ahead of them now is new"
+    assert reader.head().ts == 15, "the lag of a head that is ahead of them now counts anew"
 
 
 def test_witnesses_that_keep_coming_along(scene: MovingWithWitnesses) -> None:
@@ -264,7 +264,7 @@ def test_one_that_is_silent_is_left_alone_while_the_others_are_enough(scene: Mov
     assert len(asked) == 2
 
 
-# Those who disagree
+# Witnesses that disagree
 
 
 def caught(error: Any) -> Any:
@@ -273,7 +273,7 @@ def caught(error: Any) -> Any:
 
 
 def split(scene: MovingWithWitnesses) -> Any:
-    """The node shows witnesses another log than clients: of one size, from the third bundle on."""
+    """Let the node show witnesses another log than clients: of one size, different from the third bundle on."""
     twin = scene.fork()
     for post in scene.posts:
         post.view = twin
@@ -291,7 +291,7 @@ def test_another_log_of_one_size_convicts(scene: MovingWithWitnesses) -> None:
     assert "different roots" in verdict.proved[0]
     assert f"the witness {scene.posts[0].identity.hex} co-signed the first, of 3 bundles" in verdict.proved[-1]
     (filed,) = scene.posts[0].evidence()
-    assert (filed["kind"], filed["convicts"]) == ("fork", True), "the witness was told"
+    assert (filed["kind"], filed["convicts"]) == ("fork", True), "the witness got the evidence"
 
 
 def test_one_witness_is_enough_to_tell(scene: MovingWithWitnesses) -> None:
@@ -403,7 +403,7 @@ def test_witnesses_that_have_followed_a_move_that_is_not_known_here(scene: Movin
         scene.reader().head()
 
 
-# What a caller says
+# A caller's options
 
 
 def test_witnesses_are_named_by_url_and_key(scene: Scene) -> None:

@@ -1,4 +1,4 @@
-"""Events and receipts: finalise, parse, check, erase. Any single altered field is noticed."""
+"""Events and receipts: finalise, parse, check, erase. A change of any field is detected."""
 
 import json
 from typing import Any

@@ -35,7 +35,7 @@ class Log:
         self.text = zstandard.ZstdDecompressor().decompressobj().decompress(self.bytes)
 
     def head(self, closed: bool, key=NODE, enclave: bytes | None = None) -> TreeHead:
-        """A head with the trailing bundle open or closed."""
+        """Return a head with the last bundle open or closed."""
         size, root = self.state.log.size, self.state.log.root()
         if closed:
             size, root = size + 1, self.replay.checkpoint_root()

@@ -40,7 +40,7 @@ GONE = {"reason": "author"}
 
 
 def town(size: int = 256, timeout: int = 5000, **sections: Any) -> World:
-    """Alice owns it and may do everything; bob and carol live there."""
+    """Return an enclave that alice owns, in which she may do everything; bob and carol are members."""
     manifest: Json = {
         "enc_v": 2,
         "states": ["MEMBER", "GUEST"],
@@ -60,7 +60,7 @@ def town(size: int = 256, timeout: int = 5000, **sections: Any) -> World:
 
 
 def everything(world: World, note: Event) -> dict[str, tuple[Any, Tags]]:
-    """A content and tags for every type, with which alice would succeed in an active enclave."""
+    """Return a content and tags for every type with which alice would succeed in an active enclave."""
     return {
         "Move": (move("otto", "OUTSIDER", "GUEST"), ()),
         "Grant": (give("bob", "admin"), ()),
@@ -82,7 +82,7 @@ def everything(world: World, note: Event) -> dict[str, tuple[Any, Tags]]:
 
 
 def replay(events: Iterable[Event], **options: Any) -> Replay:
-    """One by one. By runs, it must come to the same end."""
+    """Replay the events one by one, and check that a replay by runs gives the same result."""
     events, found = list(events), Replay(**options)
     try:
         for event in events:
@@ -99,7 +99,7 @@ def replay(events: Iterable[Event], **options: Any) -> Replay:
 
 
 def by_runs(events: list[Event], **options: Any) -> tuple[Replay, list[int]]:
-    """As an import does it; and how many events each run had."""
+    """Replay the events in runs, as an import does; return the replay and the number of events in each run."""
     found, at, runs = Replay(**options), 0, list[int]()
     while at < len(events):
         end = found.add_run(events, at)
@@ -118,7 +118,7 @@ def failure(events: Iterable[Event], **options: Any) -> ReplayFailed:
 
 
 def broken(events: Iterable[Event], **options: Any) -> tuple[str, int]:
-    """The code and the seq of what is wrong with a log."""
+    """Return the code and the seq of the first fault in a log."""
     error = failure(events, **options)
     assert error.context["seq"] == error.seq
     assert error.message.startswith(f"seq {error.seq}: ")
@@ -129,7 +129,7 @@ def forge(
     world: World, name: str = "bob", type_: str = "note", content: Any = "forged", *,
     tags: Tags = (), at: int | None = None, exp: int | None = None, node: str = "node", seq: int | None = None,
 ) -> Event:  # fmt: skip
-    """The next event of a world as a node would finalise it that asks no rule."""
+    """Return the next event as a node would finalise it that ignores all rules."""
     at = world.next if at is None else at
     text = content if isinstance(content, str) else compact_json(content)
     exp = START + at + LIFETIME if exp is None else exp

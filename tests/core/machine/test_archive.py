@@ -101,7 +101,7 @@ def test_chunks_of_any_size() -> None:
 
 
 def bulky(count: int) -> list[Event]:
-    """Events whose contents do not compress."""
+    """Return events whose contents do not compress."""
     random = Random(9)
     commits = (build_commit(ALICE, LOG.enclave, "m", random.randbytes(50_000).hex(), i) for i in range(count))
     return [finalize(commit, NODE, 0, i) for i, commit in enumerate(commits)]
@@ -232,7 +232,7 @@ def test_the_events_before_a_bad_line_were_handed_out() -> None:
 
 
 def test_the_events_before_what_is_no_archive_were_handed_out() -> None:
-    """What is wrong with one of them comes first, and is told."""
+    """An invalid event before the fault is reported first."""
     _, events = read_archive([lines(HEAD_LINE, *EVENT_LINES[:4]) + bytes(2000)])
     assert [next(events) for _ in range(4)] == LOG.events[:4]
     with pytest.raises(InvalidArchive, match="data follows"):

@@ -43,7 +43,7 @@ WHILE_ACTIVE = "Move Grant Revoke Transfer Gate AC_Bundle Shared Own Update Dele
 
 
 LIFECYCLES = {
-    # what is refused; everything else is accepted
+    # the types that are rejected; everything else is accepted
     "active": {"Resume": "INVALID_LIFECYCLE_STATE"},
     "resumed": {"Resume": "INVALID_LIFECYCLE_STATE"},
     "moved": {"Resume": "INVALID_LIFECYCLE_STATE"},

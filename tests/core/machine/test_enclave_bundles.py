@@ -1,4 +1,4 @@
-"""The state machine: bundles, timestamps, and that it changes nothing outside."""
+"""The state machine: bundles, timestamps, and that it changes no values outside."""
 
 from copy import copy
 
@@ -259,7 +259,7 @@ def test_a_timestamp_is_the_clock_or_the_floor() -> None:
 
 
 def test_no_event_is_given_a_timestamp_that_replay_would_refuse_for_its_exp() -> None:
-    """A clock that went back between admission and sequencing must not make a log that nobody can take over."""
+    """A clock that was set back between admission and sequencing must not make a log that no node can import."""
     commit = town().commit("bob", "note")
     earliest = commit.exp - 3_660_000
     assert next_timestamp(None, commit, earliest) == earliest

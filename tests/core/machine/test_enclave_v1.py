@@ -45,13 +45,13 @@ SCHEMA = [
 
 
 def town(size: int = 256, timeout: int = 5000, **more: Any) -> World:
-    """Alice owns it and may do everything; bob and carol live there."""
+    """Return an enclave that alice owns, in which she may do everything; bob and carol are members."""
     people = initial(alice="Owner Member", bob="Member", carol="Member")
     return World(manifest(SCHEMA, people, bundle={"size": size, "timeout": timeout}, **more))
 
 
 def everything(world: World, note: Event) -> dict[str, tuple[Any, Tags]]:
-    """A content and tags for every type, with which alice would succeed in an active enclave."""
+    """Return a content and tags for every type with which alice would succeed in an active enclave."""
     return {
         "Grant": (has("otto", "Admin"), ()),
         "Grant_Push": (has("otto", "Admin", endpoint=ENDPOINT), ()),
@@ -97,7 +97,7 @@ def stepped(steps: list[str]) -> tuple[World, Event]:
 @pytest.mark.parametrize("lifecycle", LIFECYCLES)
 @pytest.mark.parametrize("type_", [*sorted(PREDEFINED_V1 - {"Manifest"}), "note"])
 def test_which_types_a_lifecycle_accepts(lifecycle: str, type_: str) -> None:
-    """A migrated enclave is, for its new sequencer, what it was before."""
+    """For its new sequencer, a migrated enclave is in the lifecycle in which it was before."""
     steps, accepted = LIFECYCLES[lifecycle]
     world, note = stepped(steps)
     content, tags = everything(world, note)[type_]
@@ -185,7 +185,7 @@ def test_only_two_namespaces_are_used() -> None:
 
 
 def test_what_the_leaves_hold() -> None:
-    """A bitmask of 32 bytes; a zero byte for deleted, the latest Update's id; nothing for no roles and for active."""
+    """A bitmask has 32 bytes; a status is a zero byte (deleted) or the latest Update's id; else there is no leaf."""
     world = town()
     updated, deleted, active = (world.send("bob", "note") for _ in range(3))
     update = world.send("bob", "Update", "new", tags=about(updated))
@@ -302,13 +302,13 @@ def test_a_takeover_is_signed_by_the_owner_of_the_replayed_state() -> None:
 
 
 def forge_v1(world: World, name: str, type_: str, content: Any, *, node: str = "node", tags: Tags = ()) -> Event:
-    """The next event as a node would finalise it that asks no rule."""
+    """Return the next event as a node would finalise it that ignores all rules."""
     commit = world.commit(name, type_, content, tags=tags)
     return finalize(commit, person(node), START + world.next, world.state.seq + 1)
 
 
 def lively() -> World:
-    """A log with a bit of everything, moved twice."""
+    """Return a log with many kinds of events, moved twice."""
     world = town(size=5, timeout=1000)
     first, second = (world.send("bob", "note", text, tags=(("k", text),)) for text in ("one", "two"))
     world.send("bob", "Update", "three", tags=about(first))
@@ -385,7 +385,7 @@ def test_replay_gives_the_endpoints_of_the_whole_log() -> None:
     assert judge_manifest(world.events[0])[1].endpoints == (EndpointChange(person("bob").public, "Admin", "https://a"),)
 
 
-# Erasure: what is a content event depends on the version
+# Erasure: which events are content events depends on the version
 
 
 @pytest.mark.parametrize("type_", sorted(PREDEFINED_V1 - {"Manifest", "Update", "Migrate", "Resume"}))

@@ -108,7 +108,7 @@ def test_a_repeated_commit_is_found_inside_a_run() -> None:
 
 
 def lively() -> World:
-    """A log with a bit of everything, moved twice."""
+    """Return a log with many kinds of events, moved twice."""
     world = town(size=5, timeout=1000)
     note = world.send("bob", "note", "one")
     world.send("bob", "Update", "two", tags=about(note))

@@ -1,4 +1,4 @@
-"""One spelling each: hex, base64 and JSON that no two readers can read differently."""
+"""Canonical encodings: one spelling each for hex, base64 and JSON, so that all readers agree."""
 
 import json
 

@@ -1,7 +1,7 @@
-"""Official test data of others: BIP-340, and Wycheproof's ECDSA, ECDH, HKDF and XChaCha20-Poly1305.
+"""Official test data of other projects: BIP-340, and Wycheproof's ECDSA, ECDH, HKDF and XChaCha20-Poly1305.
 
-The files are read where they are: beside the checkout, or in the folder that ENC_EXTERNAL_VECTORS names. What does not
-apply to this protocol is skipped case by case, with the reason.
+The files are beside the checkout, or in the folder that ENC_EXTERNAL_VECTORS names. Cases that do not apply to this
+protocol are skipped one by one, with the reason.
 """
 
 import csv
@@ -19,7 +19,7 @@ from tests.core.vectors import EXTERNAL
 
 
 def cases(name: str, read: Callable[[str], Iterator[tuple[str, Any]]]) -> pytest.MarkDecorator:
-    """One test for each case of a file, or a single skipped one where the file is not there."""
+    """Return one test for each case of a file, or a single skipped one if the file is missing."""
     path = EXTERNAL / name
     if not path.is_file():
         reason = f"{name} is neither beside the checkout nor in the folder that ENC_EXTERNAL_VECTORS names"
@@ -95,7 +95,7 @@ UNCOMPRESSED, COMPRESSED = b"\x30\x56" + SPKI + b"\x03\x42\x00", b"\x30\x36" + S
 
 
 def point_of(der: bytes) -> bytes:
-    """The compressed point in a standard SubjectPublicKeyInfo of secp256k1; anything else is skipped."""
+    """Return the compressed point in a standard SubjectPublicKeyInfo of secp256k1; skip anything else."""
     if der.startswith(COMPRESSED) and len(der) == len(COMPRESSED) + 33:
         return der[len(COMPRESSED) :]
     if not der.startswith(UNCOMPRESSED + b"\x04") or len(der) != len(UNCOMPRESSED) + 65:

@@ -1,4 +1,4 @@
-"""The shapes that are assembled by hand equal the general H(), which is sha256 over cbor2's canonical encoding."""
+"""Encodings that are assembled by hand equal the general H(), which is sha256 over cbor2's canonical encoding."""
 
 from hashlib import sha256
 
@@ -29,7 +29,7 @@ LENGTHS = (0, 1, 22, 23, 24, 25, 254, 255, 256, 257, 65_534, 65_535, 65_536, 65_
 
 
 def plain(*fields: object) -> bytes:
-    """H() written down again, from the rule."""
+    """Compute H() independently, from its definition."""
     return sha256(cbor2.dumps(list(fields), canonical=True)).digest()
 
 

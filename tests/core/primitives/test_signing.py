@@ -1,4 +1,4 @@
-"""Keys and the two signature schemes, against plain integer arithmetic on the curve where that says more."""
+"""Keys and the two signature schemes, partly against plain integer arithmetic on the curve."""
 
 import copy
 import pickle

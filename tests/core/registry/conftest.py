@@ -12,7 +12,7 @@ def registry() -> Registry:
 
 @pytest.fixture
 def house() -> House:
-    """Alice's enclave, with a closed bundle."""
+    """Return alice's enclave, with a closed bundle."""
     house = House(TEAM)
     house.talk()
     return house

@@ -25,4 +25,4 @@ SCHEMA: Json = {
         },
     },
 }
-"""As the document has it."""
+"""The schema exactly as in the document."""

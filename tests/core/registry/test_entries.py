@@ -351,7 +351,7 @@ def test_a_manifest_that_no_node_would_take_is_refused(registry: Registry) -> No
 
 
 def test_the_log_of_an_enclave_is_the_same_for_good(registry: Registry, house: House) -> None:
-    """Two nodes may have taken one Manifest; the first that is registered wins, also once it is deregistered."""
+    """Two nodes may have accepted one Manifest; the first one registered wins, even after its entry is deleted."""
     entry = registry.register("alice", house)
     twin = House(TEAM, node="node2")
     assert twin.state.enclave == house.state.enclave
@@ -456,7 +456,7 @@ def test_an_owner_may_be_the_first_to_register(registry: Registry, house: House)
 
 
 def test_a_holder_may_prove_what_it_is_and_so_outdate_older_proofs(registry: Registry, house: House) -> None:
-    """Alice sold to Bob, who never registered, and has the enclave back: Bob's old head is of no use any more."""
+    """Alice sold to Bob, who never registered, and has the enclave back: Bob's old head is useless now."""
     sold(house)
     old = house.proof("bob")
     house.transfer("bob", "alice")

@@ -35,7 +35,7 @@ def test_a_chain_there_and_back_peaceful_and_forced(registry: Registry, house: H
         fresh = Registry()
         fresh.register("alice", house)
         if wrong in (links[1:], links[:1] + links[3:], links[:1]):
-            fresh.register("alice", house, links=wrong)  # a forced link says nothing of the sequencer before it
+            fresh.register("alice", house, links=wrong)  # a forced link proves nothing about the sequencer before it
         else:
             assert fresh.refusal("alice", house, links=wrong).startswith(
                 "REGISTRY_CONFLICT migrate_events[1]: finalised by"
@@ -130,7 +130,7 @@ def test_a_link_s_proof_is_of_the_sequencer_before_and_of_its_author(registry: R
 
 
 def test_a_chain_may_pass_from_owner_to_owner(registry: Registry, house: House) -> None:
-    """Alice moves, sells to Bob, who moves by force, and sells to Carol: she brings all of it."""
+    """Alice moves and sells to Bob; he moves by force and sells to Carol, who submits all of it."""
     registry.register("alice", house)
     first = house.move_to("node2")
     sold(house)
@@ -155,7 +155,7 @@ def test_a_chain_may_pass_from_owner_to_owner(registry: Registry, house: House) 
 
 
 def test_a_proof_within_a_chain_counts_for_what_follows(registry: Registry, house: House) -> None:
-    """The size that a link has proved is what the submitter's own proof must be above."""
+    """The submitter's own proof must be above the size that a link has proved."""
     sold(house)
     proof = house.proof("bob")
     moved = house.move_to("node2", by="bob")
@@ -172,7 +172,7 @@ def test_an_empty_chain_changes_nothing(house: House) -> None:
 # Replay gives the same
 
 
-def told(registry: Registry) -> Any:
+def stored(registry: Registry) -> Any:
     return registry.memory.records, registry.state_hash
 
 
@@ -190,7 +190,7 @@ acts = st.lists(st.tuples(st.sampled_from(PEOPLE), st.integers(0, 6)), max_size=
 
 
 def act(registry: Registry, house: House, name: str, kind: int) -> None:
-    """One thing that somebody tries; whether it is refused is not the point."""
+    """Try one action of somebody; the registry may reject it."""
     active = [record.entry for record in registry.memory.records.values() if record.entry is not None]
     attempt: tuple[str, Any, Tags]
     if kind == 0:
@@ -234,4 +234,4 @@ def test_there_is_one_active_entry_a_key_and_replay_equals_life(sequence: list[t
     assert all(len(active) == 1 for active in entries.values())
     active = {record.entry for record in registry.memory.records.values() if record.entry is not None}
     assert active == {event.id for events in entries.values() for event in events}
-    assert replayed(registry) == told(registry)
+    assert replayed(registry) == stored(registry)

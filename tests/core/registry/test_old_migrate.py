@@ -1,4 +1,4 @@
-"""A Migrate of an enclave that has come back since moves its entry no more."""
+"""An old Migrate of an enclave that has come back does not move its entry again."""
 
 from enc.core.log.event import finalize
 from enc.core.machine.enclave import apply
@@ -11,7 +11,8 @@ from tests.core.world import START, person
 def test_a_former_owner_with_an_old_migrate_and_a_former_node() -> None:
     """Alice's log went to node2 and came back; she gave it to bob and got it back; all of it is registered.
 
-    Bob and node2 bring her old Migrate once more, her old Transfer, and a head of node2's own."""
+    Bob and node2 submit her old Migrate again, with her old Transfer and a head by node2.
+    """
     registry, house = Registry(), House(TEAM)
     registry.register("alice", house)
     old = house.move_to("node2")

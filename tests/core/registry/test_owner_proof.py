@@ -38,7 +38,7 @@ def broken(change: Callable[[Json], Any]) -> Callable[[Json], None]:
 
 
 class Sale:
-    """Alice has sold to Bob; Bob's proof is good as it is."""
+    """A scene: Alice has sold to Bob, and Bob's proof is valid."""
 
     def __init__(self) -> None:
         self.registry, self.house = Registry(), House(TEAM)
@@ -141,7 +141,7 @@ def test_a_head_that_is_not_bound_serves_as_in_the_documents(sale: Sale) -> None
 
 
 def test_a_value_that_makes_no_owner(registry: Registry, house: House) -> None:
-    """Carol has a trait, but not that one: which bit it is, the manifest says. Nobody at all has no leaf."""
+    """Carol has a trait, but another one: the manifest determines the bit. Somebody without traits has no leaf."""
     house.send("alice", "Grant", give("carol", "admin"))
     passage = (house.transfer("alice", "bob"),)
     for name in ("carol", "mallory"):
@@ -163,7 +163,7 @@ def test_a_passage_that_is_not_needed_or_not_one(registry: Registry, house: Hous
 
 
 def test_a_forged_migrate(registry: Registry, house: House) -> None:
-    """By the documents alone, anyone with a node could take any entry over: Mallory's node signs whatever she likes."""
+    """By the documents alone, anyone with a node could take over any entry: Mallory's node signs whatever she likes."""
     registry.register("alice", house)
     content = house.migrate("node3")
     commit = build_commit(person("mallory"), house.state.enclave, "Migrate", compact_json(content), START + LIFETIME)
@@ -224,7 +224,7 @@ def test_a_former_owner_who_is_not_the_creator(registry: Registry, house: House)
 
 
 def test_an_old_leaf_under_a_new_head(registry: Registry, house: House) -> None:
-    """Alice was the owner at leaf 0, and the newest head still says so: of then."""
+    """Alice was the owner at leaf 0, and the newest head still proves that leaf, though it is outdated."""
     sold(house)
     registry.register("bob", house, owner_proof=house.proof("bob"))
     house.talk()
@@ -245,7 +245,7 @@ def test_the_same_head_twice(registry: Registry, house: House) -> None:
 
 
 def test_an_owner_whom_a_hostile_sequencer_invents(registry: Registry, house: House) -> None:
-    """The node writes Mallory into its state as it likes, with a Transfer that only she has signed."""
+    """The node makes Mallory an owner in its state, with a Transfer that only she has signed."""
     registry.register("alice", house)
     fake = House(TEAM)
     commit = fake.commit("mallory", "Transfer", give("mallory", "owner"))
@@ -260,7 +260,7 @@ def test_an_owner_whom_a_hostile_sequencer_invents(registry: Registry, house: Ho
 
 
 def test_a_passage_that_leads_to_somebody_else(registry: Registry, house: House) -> None:
-    """Both are owners now; but Alice made Bob one, and a hostile node Mallory."""
+    """Both are owners now; but Alice made Bob an owner, and a hostile node Mallory."""
     given_to_bob = house.send("alice", "Grant", give("bob", "owner"))
     given_on = house.send("bob", "Grant", give("mallory", "owner"))
     house.settle()
@@ -272,7 +272,7 @@ def test_a_passage_that_leads_to_somebody_else(registry: Registry, house: House)
 
 
 class Returned:
-    """Alice gave the enclave to Bob, and he gave it back. Later its node would have it that he is the owner."""
+    """Alice gave the enclave to Bob, and he gave it back. Later its node claims that he is the owner."""
 
     def __init__(self, *nodes: str) -> None:
         self.registry, self.house = Registry(), House(TEAM)
@@ -382,7 +382,7 @@ def test_who_the_manifest_makes_an_owner_needs_no_passage() -> None:
 
 
 def test_the_manifest_speaks_for_its_author_alone(registry: Registry) -> None:
-    """Once the entry is another's, those whom the creator named have nothing from the new holder."""
+    """Once the entry is another's, the identities that the creator named get no rights from the new holder."""
     house = House({**TEAM, "init": init(alice="OUTSIDER owner", bob="OUTSIDER owner")})
     house.transfer("alice", "carol")
     registry.register("carol", house, owner_proof=house.proof("carol"))
@@ -409,7 +409,7 @@ def test_ownership_of_version_1_passes_by_transfer_owner(registry: Registry) -> 
 
 
 def test_whom_an_event_makes_an_owner() -> None:
-    """By the event alone: what passes nothing on, or another right, makes nobody one."""
+    """Judged by the event alone: one that transfers no ownership, or grants another right, makes nobody an owner."""
     world = World(
         {**BY_STATE, "states": ["OWNER", "GUEST"], "moves": [*BY_STATE["moves"], path("OUTSIDER", "GUEST", "OWNER")]}
     )

@@ -1,4 +1,4 @@
-"""The dialects: the same words in either version, whom a content is about, and which URLs it would register."""
+"""The dialects: the same operations in either version, whom a content is about, and the URLs that it would register."""
 
 from typing import Any
 
@@ -166,13 +166,13 @@ def test_a_content_without_form_is_refused(enc_v: int) -> None:
     for type_ in dialect.access_types:
         for content in ("", "[]", "{}", {"operations": [3]}, {"role": "x", "identity": NO_POINT, "target": NO_POINT}):
             if (type_, content) == ("Revoke_Self", {"role": "x", "identity": NO_POINT, "target": NO_POINT}):
-                continue  # what it names does not count
+                continue  # the URLs that it names do not count
             with pytest.raises(InvalidCommit):
                 list(dialect.affected_identities(commit(type_, content, enc_v)))
 
 
 def test_the_access_types_are_those_that_change_who_is_what() -> None:
-    """Of the predefined types the others are about contents, slots, gates or the enclave's life."""
+    """The other predefined types are about contents, slots, gates or the enclave's lifecycle."""
     others = {"Manifest", "Update", "Delete", "Pause", "Resume", "Terminate", "Migrate"}
     assert set(ONE.access_types) == PREDEFINED_V1 - others
     assert set(TWO.access_types) == PREDEFINED - others - {"Gate", "Shared", "Own"}
@@ -200,7 +200,7 @@ def test_which_urls_would_be_registered(enc_v: int, type_: str, content: Any, co
     assert dialect_of(enc_v).endpoints(commit(type_, content, enc_v)) == [ENDPOINT] * count
 
 
-# What a policy knows besides
+# Other properties of a policy
 
 
 def test_a_policy_s_dialect_knows_its_roles() -> None:
@@ -218,7 +218,7 @@ def test_the_same_of_version_2() -> None:
     assert policy.names == {"states": GROUP["states"], "traits": GROUP["traits"]}
 
 
-# Which version a commit was hashed by
+# The version by which a commit was hashed
 
 
 @pytest.mark.parametrize("tags", [(), (("k", "v"),), (("r", "00", "reply"), ("k",))])

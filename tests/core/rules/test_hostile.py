@@ -1,4 +1,4 @@
-"""Input that is valid or nearly so, and made to be expensive: the work it causes is counted, not timed."""
+"""Input that is nearly valid and made to be expensive: the tests count the work that it causes, and measure no time."""
 
 import json
 from itertools import islice, product

@@ -1,4 +1,4 @@
-"""What every version's policy shares."""
+"""Rules that the policies of all versions share."""
 
 import json
 

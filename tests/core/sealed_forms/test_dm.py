@@ -1,4 +1,4 @@
-"""Sealed forms of direct messages: the worked examples, and what opens for nobody else."""
+"""Sealed forms of direct messages: the worked examples, and forms that must not open."""
 
 import json
 from hashlib import sha256

@@ -1,4 +1,4 @@
-"""Epochs of a group: the worked examples, random histories, and each condition of what counts broken alone."""
+"""Epochs of a group: the worked examples, random histories, and each condition for an epoch to count broken alone."""
 
 import json
 from collections.abc import Iterator
@@ -110,7 +110,7 @@ def chance() -> Randomness:
 
 
 class Group:
-    """Everybody's view of one group; each person keeps every secret that they ever saw."""
+    """Everyone's view of one group; each person keeps every secret that they ever saw."""
 
     def __init__(self) -> None:
         self.state: PublicGroupState = NO_EPOCH
@@ -169,7 +169,7 @@ def _noted(secrets: Iterator[bytes], into: list[bytes]) -> Iterator[bytes]:
 
 
 def check_closed(envelope: Envelope, key: PrivateKey, known: dict[bytes, bytes], root_secret: bytes) -> None:
-    """No wrap of the envelope is sealed to a key that the outsider holds."""
+    """Check that no wrap of the envelope is sealed to a key that the outsider holds."""
     tos = {wrap.to for fill in envelope.fill for wrap in fill.wraps} | {rung.wrap.to for rung in envelope.path}
     assert key.public.hex() not in tos | {envelope.self_.to}
     assert not {public.hex() for public in known} & tos
@@ -216,7 +216,7 @@ def by_definition(state: Known, members: frozenset[bytes], author: bytes, envelo
 
 
 def in_order(nodes: dict[frozenset[bytes], Inner], below: frozenset[bytes]) -> list[frozenset[bytes]]:
-    """The inner nodes of a subtree, children before parents, left before right."""
+    """Yield the inner nodes of a subtree, children before parents, left before right."""
     if below not in nodes:
         return []
     node = nodes[below]
@@ -248,11 +248,11 @@ def all_inner(tree: Tree | None) -> list[Inner]:
     return [*all_inner(tree.left), *all_inner(tree.right), tree]
 
 
-# What counts
+# Which epochs count
 
 
 def world() -> tuple[Group, frozenset[bytes], bytes, dict]:
-    """Six members, an epoch by the first, and the next one, by another, after somebody joined: with fill and path."""
+    """Return six members, an epoch by the first, and the next one by another, after a join: with fill and path."""
     group = Group()
     members = frozenset(key.public for key in CROWD[:6])
     group.commit(CROWD[0].public, members)
@@ -335,7 +335,7 @@ def opened_by(index: int, wire: dict, group: Group, members: frozenset[bytes], a
 
 
 def test_a_wrong_secret_counts_but_does_not_open() -> None:
-    """What is sealed cannot be seen by others: the epoch counts, and whoever was cheated says so."""
+    """Others cannot see what is sealed: the epoch counts, and the cheated member reports it."""
     group, members, author, wire = world()
     eph = PrivateKey(fresh())
     wire["eph"] = eph.public.hex()

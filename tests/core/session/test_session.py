@@ -90,7 +90,7 @@ def test_every_bit_of_a_token_counts() -> None:
         token = parse_token(changed.hex())
         with pytest.raises((InvalidSession, SessionExpired)):
             check_token(token, ALICE.public, EXPIRES)
-        # Within its own time only the equation can tell.
+        # Within the token's time only the equation can reject it.
         with pytest.raises(InvalidSession):
             check_token(token, ALICE.public, token.expires)
 
@@ -104,7 +104,7 @@ def test_the_time_in_a_token_cannot_be_moved() -> None:
 def test_a_token_that_anyone_can_compute_passes_the_check_so_only_the_keys_prove_the_identity() -> None:
     """Any r gives a session_pub that fits; its private key is what the forger lacks.
 
-    So a token alone authenticates nobody: a request counts only once its content opened under the session's keys.
+    A token alone therefore authenticates nobody: a request counts only once its content opens under the session's keys.
     """
     challenge = sha256(b"BIP0340/challenge").digest()
     message = sha256(b"enc:session:" + EXPIRES.to_bytes(4, "big")).digest()
@@ -214,7 +214,7 @@ def test_labels_separate_keys() -> None:
     assert hkdf(b"secret", "l", 64)[:32] == hkdf(b"secret", "l")
 
 
-# Secrets stay out of sight
+# Secrets are not printed
 
 
 def test_no_repr_shows_a_secret() -> None:

@@ -30,7 +30,7 @@ IDS = [sha256(b"event %d" % i).digest() for i in range(MOST)]
 
 
 def padded(ids: list[bytes]) -> list[list[bytes]]:
-    """Every level of the tree, from the padded ids to the root."""
+    """Return every level of the tree, from the padded ids to the root."""
     size = 1
     while size < len(ids):
         size *= 2
@@ -137,7 +137,7 @@ def test_the_number_of_siblings_follows_from_the_size() -> None:
 
 
 def test_an_inner_node_is_not_an_event() -> None:
-    """One step up, with one sibling less, the path still leads to the root: the size forbids it."""
+    """One step up, with one sibling less, the path still leads to the root; only the size forbids it."""
     ids = IDS[:4]
     proof, node = prove_membership(ids, 0), H(0x01, ids[0], ids[1])
     refused(BundleProof(0, proof.s[1:], 4), node, events_root(ids))
@@ -146,7 +146,7 @@ def test_an_inner_node_is_not_an_event() -> None:
 def test_another_place_is_refused() -> None:
     """The root does not bind the size: a size with as many levels passes for the same index, and no other change does.
 
-    Who must know the exact place recomputes the root from all ids.
+    A reader who needs the exact place recomputes the root from all ids.
     """
     for count in range(1, 18):
         ids, root = IDS[:count], events_root(IDS[:count])
@@ -167,7 +167,7 @@ def test_another_place_is_refused() -> None:
 
 
 class Item(Struct, frozen=True):
-    """What boundaries depend on."""
+    """The properties of an event on which boundaries depend."""
 
     id: bytes
     seq: int
@@ -177,7 +177,7 @@ class Item(Struct, frozen=True):
 
 
 def naive(events: list[Item], config: BundleConfig) -> list[list[Item]]:
-    """The bundles by the rules, read one by one."""
+    """Compute the bundles by the rules, event by event."""
     bundles: list[list[Item]] = []
     is_open = False
     for event in events:

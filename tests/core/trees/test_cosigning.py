@@ -52,7 +52,7 @@ def test_what_is_signed_has_one_width() -> None:
 @settings(max_examples=300)
 @given(st.data())
 def test_every_bit_counts(data: st.DataObject) -> None:
-    """Of each field and of what is in the head; a number is a field as it is."""
+    """Change each bit of each field and of the head; numbers are changed as a whole."""
     whole = made()
     name = data.draw(st.sampled_from(["enclave", "sequencer", "witness", "sig", "seen", "t", "ts", "r", "s", "bound"]))
     inside = {"s": "sig", "bound": "bound_sig"}.get(name, name)
@@ -81,7 +81,7 @@ def test_a_witness_signs_nothing_that_is_no_evidence() -> None:
 
 
 def test_the_head_s_own_signatures_are_checked_too() -> None:
-    """A witness that co-signs what no sequencer has signed convinces nobody."""
+    """A witness that co-signs a head without a sequencer's signature convinces nobody."""
     forged = replace(a_head(), sig=bytes(64))
     with pytest.raises(InvalidProof, match="not signed by this sequencer"):
         check_cosigned(made(forged), KEYS["carol"].public, ENCLAVE)

@@ -1,4 +1,4 @@
-"""The log against RFC 9162's recursive definitions, written down here once more."""
+"""The log against RFC 9162's recursive definitions, implemented here independently."""
 
 from collections.abc import Iterator, Sequence
 from functools import cache
@@ -69,7 +69,7 @@ def subproof(m: int, start: int, end: int, whole: bool) -> list[bytes]:
     return [*subproof(m - k, start + k, end, False), root(start, start + k)]
 
 
-# Which side each step of a path comes from: two proofs of one shape are folded alike.
+# The side from which each step of a path comes: two proofs of one shape are folded alike.
 
 
 def inclusion_shape(m: int, n: int) -> str:
@@ -232,7 +232,7 @@ def test_an_inclusion_path_has_one_length_and_order() -> None:
 def test_another_index_or_size_is_refused_unless_it_folds_the_very_same_way() -> None:
     """A path does not bind the numbers beside it: (0, 3) and (0, 4) turn the same way at every step.
 
-    So the size must come from a signed head, and nothing else than such twins may pass.
+    So the size must come from a signed head, and only such twins may pass.
     """
     twins = 0
     for size in range(1, 20):

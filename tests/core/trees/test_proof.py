@@ -147,7 +147,7 @@ def test_every_bit_of_an_opened_leaf_counts() -> None:
 
 
 def test_an_inclusion_proof_is_for_the_heads_size() -> None:
-    """Sizes 3 and 4 fold the path of leaf 0 alike, so nothing but the comparison with the head tells them apart."""
+    """Sizes 3 and 4 fold the path of leaf 0 alike, so only the comparison with the head distinguishes them."""
     inclusion = prove_inclusion(WORLD.store, 0, 4)
     with pytest.raises(InvalidProof, match="another tree size"):
         check_leaf(WORLD.leaf(0), replace(inclusion, ts=3), WORLD.heads[4])
@@ -180,10 +180,12 @@ def test_the_state_after_every_bundle_is_proved_under_every_later_head() -> None
 
 
 def test_what_the_proofs_say() -> None:
-    def said(index: int, name: str) -> bytes | None:
+    def proved_value(index: int, name: str) -> bytes | None:
         return WORLD.state_proof(KEYS_OF_STATE[name], index, 4)[1].v
 
-    masks = {(i, name): int.from_bytes(said(i, name) or b"", "big") for i in range(4) for name in ("alice", "bob")}
+    masks = {
+        (i, name): int.from_bytes(proved_value(i, name) or b"", "big") for i in range(4) for name in ("alice", "bob")
+    }
     assert masks == {
         (0, "alice"): 0x302,
         (0, "bob"): 0x2,
@@ -194,13 +196,13 @@ def test_what_the_proofs_say() -> None:
         (3, "alice"): 0x202,
         (3, "bob"): 0x302,
     }
-    assert [said(i, "nobody") for i in range(4)] == [None] * 4
-    assert [said(i, "deleted") for i in range(4)] == [None, None, DELETED, DELETED]
-    assert [said(i, "updated") for i in range(4)] == [None, *[WORLD.events[5].id] * 3]
-    assert [said(i, "active") for i in range(4)] == [None] * 4
-    assert [said(i, "topic") for i in range(4)] == [None, *[WORLD.events[6].content_hash] * 3]
-    assert [said(i, "gate") for i in range(4)] == [None, None, CLOSED, CLOSED]
-    assert [said(i, "lifecycle") for i in range(4)] == [None, None, None, sha256(b"paused")]
+    assert [proved_value(i, "nobody") for i in range(4)] == [None] * 4
+    assert [proved_value(i, "deleted") for i in range(4)] == [None, None, DELETED, DELETED]
+    assert [proved_value(i, "updated") for i in range(4)] == [None, *[WORLD.events[5].id] * 3]
+    assert [proved_value(i, "active") for i in range(4)] == [None] * 4
+    assert [proved_value(i, "topic") for i in range(4)] == [None, *[WORLD.events[6].content_hash] * 3]
+    assert [proved_value(i, "gate") for i in range(4)] == [None, None, CLOSED, CLOSED]
+    assert [proved_value(i, "lifecycle") for i in range(4)] == [None, None, None, sha256(b"paused")]
 
 
 def refused_state(name: str, index: int, change: Callable[..., tuple[Any, ...]]) -> None:

@@ -32,7 +32,7 @@ def bit(key: bytes, depth: int) -> int:
 
 @lru_cache(maxsize=500_000)
 def alone(key: bytes, value: bytes, depth: int) -> bytes:
-    """The subtree at `depth` that holds this one leaf."""
+    """Return the subtree at `depth` that holds this one leaf."""
     if depth == DEPTH:
         return H(0x20, key, value)
     below = alone(key, value, depth + 1)
@@ -61,11 +61,11 @@ def naive_proof(model: Model, key: bytes) -> StateProof:
     return StateProof(key, model.get(key), bytes(bitmap), tuple(siblings))
 
 
-# What is tested
+# The tree under test
 
 
 class Tree:
-    """A tree that is updated batch by batch, beside its model; no older node is ever dropped."""
+    """A tree that is updated batch by batch, beside a model of it; it keeps all old nodes."""
 
     def __init__(self) -> None:
         self.store = CountingStore()
@@ -153,7 +153,7 @@ def test_any_history_agrees_with_the_rules_and_the_dictionary(history: tuple[lis
     tree, past = Tree(), []
     for changes in batches:
         nodes = tree.apply(changes)
-        assert set(nodes) <= set(tree.reachable()), "nothing is stored that no root leads to"
+        assert set(nodes) <= set(tree.reachable()), "every stored node is reachable from a root"
         check_everything(tree, pool)
         past.append((tree.root, dict(tree.model)))
     assert tree.reachable() == built(tree.model).reachable(), "the stored form depends on the content alone"
@@ -302,7 +302,7 @@ def test_an_absent_key_cannot_be_given_a_value(key: bytes) -> None:
 
 @pytest.mark.parametrize("key", ABSENT, ids=bytes.hex)
 def test_an_absence_proof_serves_its_whole_empty_subtree_and_no_key_beyond(key: bytes) -> None:
-    """A proof of absence under another key is right where that key lies in the same empty subtree, and only there."""
+    """A proof of absence for another key is valid if that key lies in the same empty subtree, and only then."""
     proof = prove(TREE.store, TREE.root, key)
     lowest = max(d for d in range(DEPTH) if proof.b[d // 8] >> d % 8 & 1)
     for depth in range(DEPTH):
@@ -331,7 +331,7 @@ def test_siblings_are_exactly_as_many_as_the_bitmap_says_and_none_is_empty(key: 
     for depth in (free[0], free[len(free) // 2], free[-1]):
         bitmap = flip(proof.b, depth)
         at = sum(1 for d in range(depth) if proof.b[d // 8] >> d % 8 & 1)
-        # The fold is the same as without it: only the rule against listed empty siblings refuses this.
+        # The fold is the same without it: only the rule against listed empty siblings rejects this.
         refused(replace(proof, b=bitmap, s=(*proof.s[:at], EMPTY_HASH, *proof.s[at:])), key)
         refused(replace(proof, b=bitmap), key)
 

@@ -98,7 +98,7 @@ def test_pushed_notified_and_served_in_one_command(java: None, tmp_path: Path) -
 
 
 def _refused(home: Path, says: str) -> None:
-    """Another command refuses to write to the same lake, and names the holder of the lock."""
+    """Check that another command refuses to write to the same lake, and names the holder of the lock."""
     command = [*ENC, "upkeep", "--json"]
     done = subprocess.run(command, cwd=home, env=environment(home), capture_output=True, text=True, check=False)
     assert done.returncode != 0

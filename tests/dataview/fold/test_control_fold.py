@@ -72,7 +72,7 @@ def test_the_logs_have_everything() -> None:
 
 
 def forged(world: World, name: str, type_: str, content: Any) -> Event:
-    """An event signed by a node that ignores the rules."""
+    """Return an event signed by a node that ignores the rules."""
     return finalize(world.commit(name, type_, content), person("node"), world.state.min_timestamp, world.state.seq + 1)
 
 

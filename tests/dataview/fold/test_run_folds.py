@@ -44,7 +44,7 @@ def events_of(logs: Iterable[Log], part: slice) -> pa.Table:
 
 
 def batches(rows: Iterable[dict[str, Any]], *order: str) -> Iterator[pa.RecordBatch]:
-    """Rows as Spark delivers them: sorted, and split anywhere."""
+    """Return rows as Spark delivers them: sorted, and split anywhere."""
     found = sorted(rows, key=lambda row: [row[name] for name in order])
     for i in range(0, len(found), SIZE):
         yield pa.RecordBatch.from_pylist(found[i : i + SIZE], schema=SCHEMA)
@@ -85,7 +85,7 @@ def known_of(found: Iterable[FoldRow]) -> list[Row]:
 
 
 def registry_log() -> Log:
-    """Replaced and deleted entries: in a registry their contents stay."""
+    """Return a log with replaced and deleted entries, whose contents stay in a registry."""
     registry = RegistryLog()
     first = registry.send("node", "Reg_Node", node_entry("node"))
     registry.send("node", "Delete", {"reason": "author"}, tags=about(first))

@@ -22,7 +22,7 @@ NARROW = DriverLimits(max_bytes=512 * KIB, max_row_bytes=4 * KIB)
 
 @contextmanager
 def narrow(spark: SparkSession) -> Iterator[None]:
-    """Spark limits a query's result on the driver to 2 MiB, which catches any larger fetch."""
+    """Limit a query's result on the driver to 2 MiB, which catches any larger fetch."""
     settings, name = spark.sparkContext._jsc.sc().conf(), "spark.driver.maxResultSize"  # type: ignore[union-attr]
     others = {"spark.sql.execution.arrow.maxBytesPerBatch": "512k", "spark.sql.autoBroadcastJoinThreshold": "20k"}
     before = {key: spark.conf.get(key) for key in others}

@@ -26,7 +26,7 @@ with LakeLock(sys.argv[1]).locked("enc dataview run"):
 
 @contextmanager
 def holder(root: Path) -> Iterator[subprocess.Popen[str]]:
-    """A process that holds the lake until its standard input ends."""
+    """Start a process that holds the lake until its standard input ends."""
     env = {**os.environ, "PYTHONPATH": str(ROOT / "src")}
     command, pipe = [sys.executable, "-c", HOLDER, str(root)], subprocess.PIPE
     with subprocess.Popen(command, env=env, stdin=pipe, stdout=pipe, text=True) as process:

@@ -1,5 +1,6 @@
-"""Proof files in which everything is signed and in its place, and one single rule is broken: what a node that lies, and
-has its key, could make. Python refuses each of them."""
+"""Proof files in which every signature is valid and exactly one rule is broken, as a lying node with its key could make
+them. Python rejects each of them.
+"""
 
 import json
 from collections.abc import Callable
@@ -61,7 +62,7 @@ _MARKS = str.maketrans("", "", ",[]")
 
 
 def proved(made: Made, event: Event, fact: Callable[[EventFact], EventFact] = lambda fact: fact) -> bytes:
-    """An event in a bundle of its own, in a log that is proved in full."""
+    """Return the proof of an event in a bundle of its own, in a log that is proved in full."""
     made.waiting = [event]
     made.close({tree_key("kv", sha256(event.id)): sha256(b"x")})
     return Proof(made.enclave, made.key.public, fact(made.fact(event))).json()
@@ -96,7 +97,7 @@ def events() -> dict[str, bytes]:
 
 
 def _second_manifest() -> bytes:
-    """The enclave's own Manifest at another seq than 0."""
+    """Return the enclave's own Manifest at another seq than 0."""
     made = Made()
     return proved(made, finalize(made.events[0], NODE, START, 1))
 
@@ -109,7 +110,7 @@ def _forged() -> bytes:
 
 
 def _high_s() -> bytes:
-    """The second of the two signatures that ECDSA allows."""
+    """Return the second of the two signatures that ECDSA allows."""
     made = Made()
     made.close()
     honest = commit(made, alg="ecdsa")
@@ -142,7 +143,7 @@ MANIFESTS = (
 
 
 def _manifest(content: str) -> bytes:
-    """A Manifest that follows all rules except those of its content."""
+    """Return a Manifest that follows all rules except those of its content."""
     enclave = hashing.enclave_id(2, BOB.public, hashing.content_hash(content), ())
     made = Made()
     made.enclave = enclave
@@ -150,7 +151,7 @@ def _manifest(content: str) -> bytes:
 
 
 def places() -> dict[str, bytes]:
-    """Parts of a proof for another purpose or position."""
+    """Return proofs with parts for another purpose or position."""
     made, told = log_of()
     plain, last = made.fact(told["plain"]), made.fact(told["last"])
     assert plain.status_fact is not None
@@ -182,7 +183,7 @@ def places() -> dict[str, bytes]:
 
 
 def _heads() -> dict[str, bytes]:
-    """Of a log of one bundle: a leaf that it does not have, and a path where there is none."""
+    """Return proofs in a log of one bundle: with a leaf that it does not have, and with a path where there is none."""
     made = Made()
     made.close({tree_key("kv", sha256(b"x")): sha256(b"x")})
     fact = made.fact(made.events[0], status=False)
@@ -205,12 +206,12 @@ def _heads() -> dict[str, bytes]:
 
 
 def _edge(proof: BundleProof) -> tuple[bytes, ...]:
-    """The siblings of the place after the last of five, where the last one is repeated."""
+    """Return the siblings of the place after the last of five, where the last one is repeated."""
     return (proof.s[0], *proof.s[1:])
 
 
 def _states() -> dict[str, bytes]:
-    """Values that no honest tree holds, and siblings that it does not list."""
+    """Return proofs of values that no honest tree holds, and of siblings that it does not list."""
     made = Made()
     raw = sha256(b"raw")
     values = {"rbac": bytes(32), "kv": b"\x00", "event_status": b"\x01"}
@@ -227,7 +228,7 @@ def _states() -> dict[str, bytes]:
 
 
 def moves() -> dict[str, bytes]:
-    """Migrates that do not make the sequencer, and an event that is not its."""
+    """Return proofs with Migrates that do not make the sequencer, and with an event that it did not sign."""
     made = Made()
     first = made.say("at the first node")
     away = made.move(OTHER)
@@ -274,7 +275,7 @@ def moves() -> dict[str, bytes]:
 
 
 def witnessed() -> dict[str, bytes]:
-    """A fork that convicts, with a false co-signature of a witness."""
+    """Return evidence of a fork that convicts, with a false co-signature of a witness."""
     made, _ = log_of()
     first, then = made.head(), made.head(root=sha256(b"false"))
     fork = two_heads("fork", made.enclave, NODE.public, "", first, then)

@@ -95,9 +95,9 @@ class Visit:
         return self.page.inner_text("h1")
 
     def axe(self, rule: str = "") -> list[str]:
-        """What axe-core finds wrong, a line each; or what breaks one rule. Of long tables the first rows are looked at.
+        """Return the violations that axe-core finds, one per line, or those of one rule. Only table starts are checked.
 
-        It comes by the debugger: the page's own policy lets no script in.
+        The script is injected by the debugger, because the page's own policy forbids scripts.
         """
         if not self.page.evaluate("'axe' in window"):
             self.page.evaluate(AXE.read_text("utf-8"))

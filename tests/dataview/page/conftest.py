@@ -1,5 +1,5 @@
-"""The browser, once for all tests of this folder: as long as it is there, no test beside them may run an event loop in
-this thread, since Playwright has one there.
+"""The browser, once for all tests of this folder. While it runs, no other test may run an event loop in this thread,
+because Playwright has one there.
 
     def test_something(visit: Visiting, server: str) -> None:
         with visit(server, scheme="dark") as tab:
@@ -33,7 +33,7 @@ def browser() -> Iterator["Browser"]:
 
 @pytest.fixture
 def visit(browser: "Browser") -> Visiting:
-    """`visit(url, scheme=…, size=…)`: a new tab on the page of the server at `url`."""
+    """Return `visit(url, scheme=…, size=…)`, which opens a new tab on the page of the server at `url`."""
     return partial(visiting, browser)
 
 

@@ -1,4 +1,4 @@
-"""Proof files and evidence of every kind, made by hand from the kernel's own parts: no node, no clock, no loop."""
+"""Proof files and evidence of every kind, made by hand from the kernel's parts, without node, clock or event loop."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -115,7 +115,7 @@ def _status(event: Event) -> bytes:
 
 
 def log_of(enc_v: int = 2) -> tuple[Made, dict[str, Event]]:
-    """Seven bundles of one to five events; some events are updated, deleted, signed otherwise."""
+    """Return a log of seven bundles of one to five events; some events are updated, deleted, or signed with ECDSA."""
     made = Made(enc_v)
     told = {"manifest": made.events[0], "plain": made.say("hello", tags=(("r", "abc", "reply"), ("k", "")))}
     made.close({tree_key("rbac", ALICE.public): b"\x00" * 31 + b"\x03", tree_key("kv", TOPIC): sha256(b"plans")})
@@ -136,7 +136,7 @@ def log_of(enc_v: int = 2) -> tuple[Made, dict[str, Event]]:
 
 
 def proofs() -> dict[str, bytes]:
-    """Valid proofs."""
+    """Return valid proofs."""
     made, told = log_of()
     old, old_told = log_of(1)
     files = {
@@ -182,7 +182,7 @@ def _moved() -> dict[str, bytes]:
 
 
 def evidence() -> dict[str, bytes]:
-    """Evidence of every kind except `log`: some convicts, some does not, some contradicts nothing."""
+    """Return evidence of every kind except `log`: some convicts, some does not, some contradicts nothing."""
     made, told = log_of()
     smaller, _ = log_of()
     grown, before = made.head(), smaller.edge.size
@@ -222,7 +222,7 @@ def evidence() -> dict[str, bytes]:
 
 
 def _by_other_sizes() -> Evidence:
-    """The path from two bundles to three is that from four to five."""
+    """Return evidence with other sizes: the path from two bundles to three is that from four to five."""
     made = Made()
     heads = []
     for n in range(5):

@@ -29,7 +29,7 @@ SINKS = re.compile(
 
 @pytest.fixture(scope="module")
 def http(tmp_path_factory: pytest.TempPathFactory) -> Iterator[httpx.Client]:
-    """A server without public views: the page is served anyway."""
+    """Serve no public views: the page is served anyway."""
     place = str(tmp_path_factory.mktemp("page") / "serving.db")
     ServingDatabase(place).close()
     with serving(place, {}) as client:

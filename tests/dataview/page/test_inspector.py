@@ -1,5 +1,8 @@
-"""The proof inspector in a real browser, on proof files of a real node: good ones green at each level, forged ones red
-at the right one, by every way in, with and without a mouse, in light and dark."""
+"""The proof inspector in a real browser, on proof files of a real node.
+
+It shows valid files green at each level and forged ones red at the right level, by every input, with and without a
+mouse, in light and dark.
+"""
 
 import json
 from collections.abc import Callable, Iterator
@@ -36,7 +39,7 @@ def node() -> Iterator[Served]:
 
 @pytest.fixture(scope="module")
 def enclave(node: Served) -> Iterator[Enclave]:
-    """A log of six bundles and an open one."""
+    """Yield an enclave with a log of six bundles and an open one."""
     owner = Identity(person("alice"))
     init = [{"identity": owner.hex, "state": "OWNER", "traits": []}]
     with Client(node.url, owner, pins=None) as client:
@@ -72,7 +75,7 @@ def server(place: str, node: Served) -> Iterator[str]:
 
 @pytest.fixture(scope="module")
 def proof(enclave: Enclave, events: list[Any]) -> Any:
-    """Of an event in the middle of a bundle of several, as `enc prove` writes it."""
+    """Return the proof of an event in the middle of a bundle, as `enc prove` writes it."""
     fact = enclave.proof(events[12].id)
     assert fact.membership.s
     assert fact.anchor.inclusion.p

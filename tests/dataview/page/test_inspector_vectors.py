@@ -1,5 +1,6 @@
-"""What the browser computes is what Python computes: the worked examples, and the same verdict, in the same words, on
-every proof file and on thousands of broken ones."""
+"""The browser computes the same as Python: the worked examples, and the same verdict, in the same words, on every proof
+file and on thousands of broken ones.
+"""
 
 import base64
 import csv
@@ -31,7 +32,7 @@ REFUSED = ("fails", "unreadable")
 
 @pytest.fixture(scope="module")
 def page(browser: "Browser", tmp_path_factory: pytest.TempPathFactory) -> Iterator["Page"]:
-    """A tab in which the modules are loaded, by their names, in `m`."""
+    """Yield a tab in which the modules are loaded, by their names, in `m`."""
     place = str(tmp_path_factory.mktemp("inspector") / "serving.db")
     with serving(place, {}) as http, visiting(browser, str(http.base_url)) as tab:
         page = tab.go("#/proof")
@@ -290,7 +291,7 @@ def test_broken_evidence_is_broken_for_both(page: "Page", name: str) -> None:
 
 
 def test_a_refusal_says_what_python_says(page: "Page") -> None:
-    """Where a file can be read, the step that breaks gives the reason that `enc verify` gives."""
+    """If a file can be read, the failing step gives the same reason as `enc verify`."""
     files = [data for name in ("plain", "value", "moved 2", "ecdsa") for data in changed(PROOFS, name)]
     compared = 0
     for data, js in zip(files, judged(page, files), strict=True):
@@ -359,7 +360,7 @@ def test_a_number_is_read_to_its_last_digit(page: "Page") -> None:
 
 
 def test_what_two_readers_could_read_differently_is_refused(page: "Page") -> None:
-    """Python takes the last of two keys, and deeper nesting where no field is: here such a file is never green."""
+    """Python takes the last of two equal keys, and ignores deep nesting outside fields; the page rejects such files."""
     text = PROOFS["plain"].decode().rstrip()
     twice = inspected(page, text[:-1] + f', "sequencer": "{"00" * 32}", "x": 1}}')
     assert (twice["verdict"], "is repeated" in twice["why"]) == ("unreadable", True)

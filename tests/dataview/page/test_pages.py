@@ -43,7 +43,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
 
 @pytest.fixture
 def tab(visit: Visiting, site: Site, request: pytest.FixtureRequest) -> Iterator[Visit]:
-    """A tab on the full site; errors in it fail the test."""
+    """Open a tab on the full site; errors in it fail the test."""
     with visit(site.url, name=request.node.name) as found:
         yield found
         found.check()
@@ -131,7 +131,7 @@ def test_a_chart_says_the_same_as_its_table(tab: Visit, site: Site) -> None:
 
 @pytest.fixture
 def another(tmp_path: Path) -> Iterator[filled.Filling]:
-    """A separate full database, to add rows to."""
+    """Serve a separate full database, to add rows to."""
     place = str(tmp_path / "serving.db")
     filled.fill(place)
     filling = filled.Filling(place, {})

@@ -88,6 +88,6 @@ def _shape(url: str) -> tuple[str, frozenset[tuple[str, str]]]:
 
 
 def _plain(parameters: dict[str, object]) -> list[tuple[str, str]]:
-    """By name, and by value where that is the page's own and not the reader's."""
+    """Return the parameters by name, with the values that the page chooses and not the reader."""
     own = ("order", "limit", "select", "kind")
     return [(name, str(value) if name in own else "") for name, value in parameters.items()]

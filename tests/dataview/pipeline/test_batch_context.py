@@ -17,9 +17,9 @@ from tests.dataview.random_logs import random_log
 
 
 def test_random_logs(spark: SparkSession, flow: Flow) -> None:
-    """In order, doubled, and out of order: one enclave's second half comes first, and some of another's comes twice.
+    """Events in order, repeated, and out of order: one enclave's second half comes first, some of another come twice.
 
-    The second batch is more than the driver takes by itself.
+    The second batch is larger than the driver collects by itself.
     """
     kinds = ["club", "personal", "v1", "club"]
     logs = [random_log(seed, 50, kind).log(erased=seed == 2) for seed, kind in enumerate(kinds)]

@@ -17,7 +17,7 @@ GARBAGE, LIAR = 13, 31
 
 
 def lies(made: RandomLog) -> list[bytes]:
-    """A log with one altered event, one signed by a stranger, and one fork."""
+    """Return a log with one altered event, one signed by a stranger, and one fork."""
     world = made.world
     wire = made.log().wire
     commit = world.commit("alice", "public", "what never was")

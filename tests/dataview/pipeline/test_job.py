@@ -44,7 +44,7 @@ def share_of(spark: SparkSession) -> str | None:
 
 
 def founded() -> datetime:
-    """The beginning of the logs: no content has expired yet."""
+    """Return the time at the beginning of the logs: no content has expired yet."""
     return datetime.fromtimestamp(START / 1000, UTC)
 
 
@@ -80,7 +80,7 @@ def test_drained_then_running_then_kept(
     with open_job(settings, spark, founded) as job:
         assert [each.name for each in job.drain() if each.changed] == ["members", "timeline", "posts"]
         flow.check(logs[:1], [*SILVER, "members", "timeline"])
-        assert grown == {*flow.lake.names}, "logs are looked after, too, where nothing runs for long"
+        assert grown == {*flow.lake.names}, "logs are checkpointed even if no stream runs for long"
         logs[1].archive(archives / "1.enc")
         total = sum(len(log.events) for log in logs)
         _run(job, lambda progress: progress.events == total and not progress.waiting)
@@ -103,7 +103,7 @@ def test_drained_then_running_then_kept(
 
 
 def _into_another(settings: JobSettings, spark: SparkSession, expected: dict[str, int]) -> None:
-    """A new serving database gets the whole lake, even if the lake has not changed."""
+    """Check that a new serving database gets the whole lake, even if the lake has not changed."""
     with open_job(settings, spark, founded) as job:
         job.drain()
     database = ServingDatabase(settings.database or "")
@@ -117,7 +117,7 @@ def _into_another(settings: JobSettings, spark: SparkSession, expected: dict[str
 
 
 def _keep(settings: JobSettings, spark: SparkSession, flow: Flow) -> None:
-    """Upkeep a month later: expired contents are gone from tables and views."""
+    """Run the upkeep a month later: expired contents are gone from tables and views."""
     tables = ("events", "content_status", "timeline")
     due = {row["id"] for row in flow.rows("content_status") if row["expires_at"] is not None}
 
@@ -170,7 +170,7 @@ def test_a_stream_goes_on_when_somebody_answers_again(
     job = Job(settings, spark, reached, founded)
     _run(job, lambda progress: not faults and progress.events == len(log.events) and not progress.waiting)
     flow.check([log])
-    assert shares == {"streams"}, "also of a stream that was begun again"
+    assert shares == {"streams"}, "also of a stream that was restarted"
     random_log(24, 20, "club").log().archive(tmp_path / "1.enc")
     settings = replace(settings, sources=({"format": "enc_archive", "path": str(tmp_path / "1.enc")},))
     faults["after raw_events"] = ValueError("no such thing")
@@ -213,7 +213,7 @@ def test_how_far_it_is_is_told_while_views_are_made(
 
     def build(should_stop: Callable[[], bool]) -> list[BuildResult]:
         making.set()
-        assert told.wait(60), "nobody has told anything meanwhile"
+        assert told.wait(60), "no progress was reported meanwhile"
         return []
 
     def should_stop(_: PipelineProgress) -> bool:

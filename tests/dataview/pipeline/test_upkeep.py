@@ -18,7 +18,7 @@ from tests.dataview.random_logs import RandomLog
 
 
 def test_upkeep(spark: SparkSession, flow: Flow, tmp_path: Path) -> None:
-    """What goes is served no more."""
+    """Removed rows are not served any more."""
     writer = ServingWriter(str(tmp_path / "serving.db"))
     flow.publisher = ChangePublisher(writer)
     made = RandomLog(8, "v1", quiet=True).grow(40)
@@ -107,7 +107,7 @@ def test_what_no_version_needs_is_off_the_disk_as_soon_as_it_is_asked_for_and_no
     at_once.compact_and_vacuum(spark, events, vacuum=False)
     Upkeep(flow.lake, LakeRetention(vacuum_hours=1)).compact_and_vacuum(spark, events)
     [whole] = files() - before
-    assert files() > before, "whoever reads an older version has it"
+    assert files() > before, "readers of an older version still have it"
     assert events.read_version(spark, then).count() == 10
     at_once.compact_and_vacuum(spark, events)
     assert files() == {whole}
@@ -128,7 +128,7 @@ def test_what_is_older_than_its_retention_goes_and_nothing_younger(spark: SparkS
         times = [[row["received_at"].replace(tzinfo=UTC) for row in flow.rows(name)] for name in names]
         return [sorted((AT - at).days for at in each) for each in times]
 
-    assert days(LakeRetention()) == [[0, 1, 2, 3, 4], [0, 1, 2, 3, 4]], "for good, unless it is said"
+    assert days(LakeRetention()) == [[0, 1, 2, 3, 4], [0, 1, 2, 3, 4]], "for ever, unless the option is given"
     assert days(LakeRetention(raw_days=3)) == [[0, 1, 2, 3], [0, 1, 2, 3, 4]]
     assert days(LakeRetention(quarantine_days=1.5)) == [[0, 1, 2, 3], [0, 1]]
     assert days(LakeRetention(raw_days=0.5, quarantine_days=2)) == [[0], [0, 1]]

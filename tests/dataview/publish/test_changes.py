@@ -45,7 +45,7 @@ class Place:
         self.publisher.push(self.spark, self.table, progress, "Things.")
 
     def served(self) -> tuple[dict[str, int], dict[str, int], int]:
-        """Rows, progress, and the batch."""
+        """Return rows, progress, and the batch."""
         with self.writer._database.reading() as snapshot:
             stored = snapshot.view("things")
             assert stored is not None
@@ -67,7 +67,7 @@ def test_what_changed_since_and_how_far_it_is(place: Place, monkeypatch: pytest.
         # From here on only changes are published.
         patch.setattr(place.writer, "republish", None)
         place.push(e=6)
-        assert place.served()[1] == {"e": 6}, "nothing is new, and that is said"
+        assert place.served()[1] == {"e": 6}, "nothing is new, and the progress states that"
         place.put(b=20, d=4)
         place.put(d=40)
         place.put(delete_if="s.n = 0", a=0)
@@ -94,7 +94,7 @@ def test_what_changed_since_is_not_known_any_more(place: Place) -> None:
     place.put(a=3)
     place.table.vacuum(place.spark, 0)
     place.push(e=6)
-    assert place.served() == ({"a": 3}, {"e": 6, "f": 9}, place.version), "all rows anew, and complete as far as before"
+    assert place.served() == ({"a": 3}, {"e": 6, "f": 9}, place.version), "all rows again, and as complete as before"
 
 
 def test_a_batch_is_published_as_it_is_only_if_nothing_came_in_between(
@@ -107,9 +107,9 @@ def test_a_batch_is_published_as_it_is_only_if_nothing_came_in_between(
     with monkeypatch.context() as patch:
         patch.setattr(place.publisher, "push", None)
         place.publisher.push_batch(place.spark, place.table, batch, rows(place.spark, a=0), {"e": 2}, before)
-        assert place.served() == ({"b": 2}, {"e": 2}, before + 1), "the batch's word"
+        assert place.served() == ({"b": 2}, {"e": 2}, before + 1), "the progress comes from the batch"
         place.publisher.push_batch(place.spark, place.table, batch, None, {"e": 3}, before)
-        assert place.served() == ({"b": 2}, {"e": 3}, before + 1), "again: it is there"
+        assert place.served() == ({"b": 2}, {"e": 3}, before + 1), "again: the batch is already there"
     # Another writer committed meanwhile: the table's own log decides what is published.
     before = place.version
     place.put(c=3)

@@ -20,7 +20,7 @@ ROWS = st.lists(
 
 
 def batch(rows: list[Row]) -> pa.RecordBatch:
-    """Rows of: enclave, seq, signer, whether it is a Migrate, whether it is rejected."""
+    """Return rows of: enclave, seq, signer, whether it is a Migrate, whether it is rejected."""
     columns: list[list[Any]] = [
         [row[0] for row in rows],
         [row[1] for row in rows],

@@ -1,4 +1,4 @@
-"""Verification: an event that proves itself is typed; what does not says why, and nothing stops."""
+"""Verification: a valid event becomes a typed row, an invalid one a row with the reason, and the batch continues."""
 
 from typing import Any
 

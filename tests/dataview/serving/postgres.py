@@ -18,7 +18,7 @@ _numbers = count(1)
 
 
 def _user() -> str | None:
-    """PostgreSQL does not run as root."""
+    """Return the user for PostgreSQL, which does not run as root."""
     return "postgres" if os.geteuid() == 0 else None
 
 

@@ -86,7 +86,7 @@ def test_a_row_comes_with_a_proof_that_enc_verify_accepts(node: Served, place: s
 
 
 def close_bundle(node: Served) -> None:
-    """Idle bundles are sealed once the clock has passed them."""
+    """Close the idle bundle, by setting the clock past its timeout."""
     node.clock.tick(6000)
     node.settle()
 
@@ -224,7 +224,7 @@ def test_without_the_view_events_nothing_can_be_shown(place: str) -> None:
 
 @pytest.fixture
 def http(place: str) -> Iterator[httpx.Client]:
-    """Posts are public, their events are not."""
+    """Serve the posts to everyone, but not their events."""
     fill(place, small_log(2).events)
     database = ServingDatabase(place)
     database.upsert(PAIRS, pairs(2), {})

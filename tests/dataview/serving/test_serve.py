@@ -23,7 +23,7 @@ ENC = [sys.executable, "-c", "from enc.cli import main; main()"]
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """A database of three views, with the other files that a server needs."""
+    """Return a folder with a database of three views, and the other files that a server needs."""
     database = ServingDatabase(str(tmp_path / "serving.db"))
     for name in ("one", "two", "three"):
         database.upsert(PAIRS.__class__(name, PAIRS.columns, PAIRS.key), pairs(2), {})

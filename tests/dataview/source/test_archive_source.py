@@ -23,7 +23,7 @@ from tests.dataview.logs import Log, small_log
 
 @pytest.fixture
 def archives(tmp_path: Path, log: Log) -> Path:
-    """Two enclaves' archives, and a file that is not an archive."""
+    """Return two enclaves' archives, and a file that is not an archive."""
     log.archive(tmp_path / "one.enc")
     small_log(5, "two").archive(tmp_path / "two.enc")
     (tmp_path / "readme.txt").write_text("no archive")

@@ -111,7 +111,7 @@ def test_a_file_is_on_disk_before_it_has_its_name_and_its_name_before_anybody_is
     assert landing.put("one", batch) is True
     assert synced == [(False, []), (True, ["one.parquet"])], "the file, then the directory with its name"
     assert landing.put("one", batch) is False
-    assert synced[-1] == (True, ["one.parquet"]), "whoever put it there may have come no further"
+    assert synced[-1] == (True, ["one.parquet"]), "its writer may have died before this step"
 
 
 def test_drafts_of_a_killed_writer_are_swept_and_never_read(tmp_path: Path, log: Log) -> None:
@@ -205,7 +205,7 @@ def test_a_batch_that_is_missing_is_pulled_and_lands(
     monkeypatch.setattr(made._landing, "put", tell)
     made.receiver.take(push(1, *events[:1]))
     made.receiver.take(push(3, *events[3:]))
-    assert landed_all.wait(30), "what lay between is not asked for"
+    assert landed_all.wait(30), "events in between are not requested"
 
 
 def test_a_lie_lands_with_the_name_of_who_told_it(post: Post, made: LandingReceiver, tmp_path: Path) -> None:

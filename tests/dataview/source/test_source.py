@@ -41,7 +41,7 @@ def node() -> Iterator[Served]:
 
 @pytest.fixture(scope="module")
 def enclave(node: Served) -> Enclave:
-    """Thirty posts and five notes, after the Manifest."""
+    """Return an enclave with thirty posts and five notes, after the Manifest."""
     enclave = founded(node, "source", 30)
     write(enclave, 5, "note")
     return enclave

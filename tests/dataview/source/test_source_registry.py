@@ -20,7 +20,7 @@ from tests.node.served import NODE, Served
 
 @pytest.fixture
 def node() -> Iterator[Served]:
-    """A node that has a registry and is registered in it."""
+    """Return a node that has a registry and is registered in it."""
     with Served(serving(registry_id()), clock=real_clock()) as node:
         node.submit(node.manifest(REGISTRY, "olga"))
         with _client(node, Identity(NODE)) as client:

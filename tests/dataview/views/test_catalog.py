@@ -287,12 +287,12 @@ def test_views_of_the_users_own(spark: SparkSession, silver: Silver, monkeypatch
     silver.put("content_status", post(4, type="private", status="deleted"))
     version = views.table("timeline").version(spark)
     assert changed(views, spark, ("timeline",)) == []
-    assert views.table("timeline").version(spark) == version + 1, "it notes how far it has looked"
-    assert changed(Views(silver.lake), spark, ("timeline",)) == [], "and whoever comes next knows"
+    assert views.table("timeline").version(spark) == version + 1, "it records up to which version it has read"
+    assert changed(Views(silver.lake), spark, ("timeline",)) == [], "and the next reader gets it"
 
     wider = COUNTED.replace("count(*) AS n", "count(*) AS n, max(seq) AS latest")
     views = Views(silver.lake, of(("counted", ADDED, wider)))
-    assert changed(views, spark, ("counted",)) == [], "what it has taken in stays"
+    assert changed(views, spark, ("counted",)) == [], "processed changes stay"
     silver.add("events", event(3), event(4))
     assert changed(views, spark, ("counted",)) == ["counted"]
     check(views, spark, counted=[("public", 3, 4), ("x", 1, None)])

@@ -97,27 +97,27 @@ def answers(scene: Scene, houses: Iterable[House]) -> dict[str, dict[str, Any]]:
 
 
 def check(flow: Flow, scene: Scene, houses: Iterable[House], unknown: Collection[str] = ()) -> None:
-    """`unknown`: keys of entries whose deletion can no longer be known."""
+    """Check the views. `unknown`: keys of entries whose deletion can no longer be known."""
     assert not [built.failures for built in flow.views.build(flow.spark, VIEWS) if built.failures]
-    said = answers(scene, houses)
+    answer = answers(scene, houses)
     keys = {"registry_nodes": "seq_pub", "registry_identities": "id_pub", "registry_enclaves": "enclave_id"}
     for view, key in keys.items():
         rows = {row[key]: row for row in flow.rows(view) if row[key] not in unknown}
-        assert rows.keys() == said[view].keys(), view
+        assert rows.keys() == answer[view].keys(), view
         for id_, row in rows.items():
-            assert _seen(view, row) == _told(view, said[view][id_]), view
+            assert _seen(view, row) == _expected_row(view, answer[view][id_]), view
 
 
-def _told(view: str, said: dict[str, Any]) -> dict[str, Any]:
+def _expected_row(view: str, answer: dict[str, Any]) -> dict[str, Any]:
     """Convert the node's answer to the view's columns."""
-    entry = {"enclave": said["entry"]["enclave"], "event": said["entry"]["id"], "seq": said["entry"]["seq"]}
+    entry = {"enclave": answer["entry"]["enclave"], "event": answer["entry"]["id"], "seq": answer["entry"]["seq"]}
     if view == "registry_nodes":
-        more = {"endpoints": [each["uri"] for each in said["endpoints"]], "protocols": said["protocols"]}
-        return {**entry, **more, "enc_v": said["enc_v"]}
+        more = {"endpoints": [each["uri"] for each in answer["endpoints"]], "protocols": answer["protocols"]}
+        return {**entry, **more, "enc_v": answer["enc_v"]}
     if view == "registry_identities":
-        return {**entry, "enclaves": said["enclaves"], "sub_pub": said.get("sub_pub")}
+        return {**entry, "enclaves": answer["enclaves"], "sub_pub": answer.get("sub_pub")}
     names = {"app": "app", "desc": "description", "creator": "creator", "sequencer": "sequencer", "holder": "author"}
-    return {**entry, **{here: said[there] for there, here in names.items()}}
+    return {**entry, **{here: answer[there] for there, here in names.items()}}
 
 
 def _seen(view: str, row: dict[str, Any]) -> dict[str, Any]:

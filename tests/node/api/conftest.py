@@ -25,7 +25,7 @@ def enclave(node: Served) -> Enclave:
 
 @pytest.fixture(scope="module")
 def closed(node: Served) -> Enclave:
-    """An enclave with a closed bundle."""
+    """Return an enclave with a closed bundle."""
     enclave = node.found(SMALL)
     for i in range(3):
         enclave.send("bob", "message", f"{i}")

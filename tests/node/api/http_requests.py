@@ -20,7 +20,7 @@ HOUR, SKEW = 3_600_000, 60_000
 
 
 def again(enclave: Enclave, exp: int, name: str = "alice") -> Commit:
-    """The enclave's Manifest with another `exp`: another commit for the same enclave."""
+    """Return the enclave's Manifest with another `exp`: another commit for the same enclave."""
     manifest = enclave.manifest
     return build_commit(person(name), enclave.id, "Manifest", manifest.content or "", exp, manifest.tags)
 
@@ -78,7 +78,7 @@ def posted(body: Any, *headers: str, version: str = "1.1") -> bytes:
     return head.encode() + b"\r\n\r\n" + raw
 
 
-def heard(file: BinaryIO) -> tuple[int, dict[str, str], Json]:
+def read_response(file: BinaryIO) -> tuple[int, dict[str, str], Json]:
     """Return one response: status, headers, body."""
     status = int(file.readline().split()[1])
     lines = iter(lambda: file.readline().strip().decode(), "")

@@ -11,10 +11,10 @@ from enc.core.errors import Unavailable
 from enc.core.log.commit import wire_commit
 from enc.core.log.receipt import build_receipt, wire_receipt
 from enc.node.api.http_api import SEALED_PATHS
-from tests.node.api.http_requests import dialed, heard, posted, refused
+from tests.node.api.http_requests import dialed, posted, read_response, refused
 from tests.node.served import Enclave, Served, bad, good
 
-# Faults
+# Internal errors
 
 
 def test_a_store_that_cannot_be_written_is_told_and_the_same_commit_may_come_again(
@@ -71,7 +71,7 @@ def test_requests_that_come_at_once_are_answered_in_their_order(node: Served, en
     get = b"GET /info HTTP/1.1\r\nHost: x\r\n\r\n"
     with dialed(node) as peer, peer.makefile("rb") as file:
         peer.sendall(b"".join(map(posted, bodies)) + get)
-        answers = [heard(file) for _ in range(8)]
+        answers = [read_response(file) for _ in range(8)]
     assert [status for status, _, _ in answers] == [200, 200, 400, 400, 200, 200, 200, 200]
     found = [body.get("hash") or body.get("code") or body.get("type") or "info" for _, _, body in answers]
     first, second, third = (commit.hash.hex() for commit in commits)
@@ -95,11 +95,11 @@ def test_a_connection_stays_open_unless_the_peer_says_otherwise(
     for body, status in ((wire_commit(enclave.commit("bob", "message", "x")), 200), ({}, 400)):
         with dialed(node) as peer, peer.makefile("rb") as file:
             peer.sendall(posted(body, *headers, version=version))
-            answer = heard(file)
+            answer = read_response(file)
             assert answer[0] == status
             if stays:
                 peer.sendall(posted(enclave.request("bob", "Query", filter={}), *headers))
-                assert heard(file)[0] == 200
+                assert read_response(file)[0] == 200
             else:
                 assert file.read(1) == b""
 
@@ -111,7 +111,7 @@ def test_a_body_in_pieces_is_the_same_body(node: Served, enclave: Enclave) -> No
         for start in range(0, len(raw), 100):
             peer.sendall(raw[start : start + 100])
             node.on_loop(lambda: None)
-        assert heard(file)[0] == 200
+        assert read_response(file)[0] == 200
 
 
 def test_who_waits_to_be_asked_for_the_body_is_asked(node: Served, enclave: Enclave) -> None:
@@ -121,7 +121,7 @@ def test_who_waits_to_be_asked_for_the_body_is_asked(node: Served, enclave: Encl
         assert file.readline().split()[1] == b"100"
         assert file.readline().strip() == b""
         peer.sendall(body)
-        assert heard(file)[0] == 200
+        assert read_response(file)[0] == 200
 
 
 # Paths and methods

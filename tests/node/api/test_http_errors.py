@@ -312,7 +312,7 @@ def test_what_the_fields_say(node: Served) -> None:
     assert found["UNAVAILABLE"] == {"retry_after_ms": 999}
 
 
-# The order of checks: a commit that is wrong in two ways is refused for the earlier
+# The order of checks: a commit that is wrong in two ways is rejected for the one that is checked first
 
 
 NO_SIG = {"sig": "00" * 64}
@@ -501,7 +501,7 @@ def test_a_clock_that_stands_behind_what_it_was_stops_the_node_also_after_a_rest
     clock, store = Clock(), sqlite(tmp_path)
     with Served(store=store, clock=clock) as node:
         enclave = node.found(SMALL)
-        clock.tick(HOUR)  # the enclave's own time is long past
+        clock.tick(HOUR)  # the enclave's own time limit is long over
         good(node.get("/health"))
         clock.now -= SKEW + 1
         assert node.submit(enclave.commit("bob", "message", "still in time")).seq == 1

@@ -147,7 +147,7 @@ async def test_what_waits_in_lines_and_in_slices_is_counted_and_let_go_of() -> N
 
 @pytest.mark.parametrize("ends", ["hangs up", "is closed"])
 async def test_nothing_waits_for_a_connection_that_is_over(ends: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nothing is queued for it either, though its commits are still answered."""
+    """Nothing is queued for an ended connection either, though its commits are still answered."""
     monkeypatch.setattr(send_queue, "FLUSH_S", 0.01)
     stage = Stage(buffer=5_000)
     enclave = stage.found()
@@ -173,7 +173,7 @@ async def test_nothing_waits_for_a_connection_that_is_over(ends: str, monkeypatc
 
 
 async def test_a_line_that_is_over_is_kept_by_nobody() -> None:
-    """Nothing that ended it may keep the message: it would wait for the collector or a timer."""
+    """Nothing that ended the connection may keep the message in memory: it would wait for the collector or a timer."""
 
     class Gone(Exception):
         pass
@@ -235,7 +235,7 @@ async def test_a_peer_that_does_not_read_has_a_slice_of_what_is_stored_in_memory
 async def test_slices_make_up_what_the_filter_asks_for(
     reverse: bool, short: int, filter_: Json, matching: range, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Slices of a few events, and one event that is longer than a slice; a limit that cuts as many as `short` says."""
+    """Slices hold a few events, and one event is longer than a slice; `short` limits cut some of them."""
     monkeypatch.setattr(stored_events, "MAX_SLICE", 5_000)
     stage, limit = Stage(), len(matching) - short
     enclave = stage.found()
@@ -269,7 +269,7 @@ async def test_nothing_stored_comes_after_the_end_of_a_session() -> None:
 
 
 async def test_few_more_events_are_read_than_go_into_a_slice(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Also by one that fell behind: each slice looks for twice as many as the last one held."""
+    """Also after a subscriber has fallen behind: each slice reads at most twice as many events as the last one held."""
     monkeypatch.setattr(stored_events, "MAX_SLICE", 20_000)
     stage = Stage(buffer=20_000)
     enclave = stage.found()
@@ -429,7 +429,7 @@ async def test_commits_that_were_taken_are_answered_before_that() -> None:
 
 @pytest.mark.parametrize("turns", range(3))
 async def test_a_query_that_is_being_answered_does_not_keep_the_connection_open(turns: int) -> None:
-    """Not opened yet, opened, caught up."""
+    """The Query is not opened yet, is opened, or has caught up."""
     stage = Stage()
     enclave = stage.found()
     socket, bob = Socket(stage), stage.reader("bob", enclave)

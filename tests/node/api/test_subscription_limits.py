@@ -28,7 +28,7 @@ def anyio_backend() -> str:
 
 
 class Breaking(MemoryStore):
-    """Finds nothing from the n-th search on."""
+    """A store whose searches find nothing from the n-th on."""
 
     good = 1 << 30
 

@@ -148,7 +148,7 @@ async def test_an_enclave_founded_on_a_websocket_can_be_subscribed_to_there(node
         assert events(alice, await ws.until("EOSE")) == [0]
 
 
-# Reasons
+# Reasons why subscriptions end
 
 
 @pytest.mark.parametrize(

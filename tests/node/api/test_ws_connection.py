@@ -61,7 +61,7 @@ async def test_an_event_of_a_name_in_any_script_is_plain_ascii_of_the_same_name(
 
 
 async def test_an_error_about_a_query_that_offered_a_name_says_so() -> None:
-    """Whether it was refused at once, when it was opened, or for want of a place."""
+    """The Query was rejected at once, when it was opened, or because no subscription was free."""
     stage = Stage(per_connection=1)
     enclave = stage.found(**WITHOUT_NOTES)
     socket, bob = Socket(stage), stage.reader("bob", enclave)
@@ -239,7 +239,7 @@ async def test_but_when_that_query_is_refused() -> None:
 
 @pytest.mark.parametrize("when", range(3))
 async def test_a_peer_that_vanishes_leaves_nothing_behind(when: int) -> None:
-    """Before its Query is opened, while it catches up, and live; its commits are kept."""
+    """The peer vanishes before its Query is opened, while it catches up, or live; its commits are kept."""
     stage = Stage()
     enclave = stage.found()
     socket, bob = Socket(stage), stage.reader("bob", enclave)

@@ -37,7 +37,7 @@ def now() -> int:
 
 
 class Room:
-    """An enclave of its own on a running node."""
+    """A new enclave on a running node."""
 
     def __init__(self, node: RunningNode, **changes: Any) -> None:
         self.node = node
@@ -70,7 +70,7 @@ class Room:
         return Reader(name, self.enclave, self.node.seq_pub, now() // 1000, duration)
 
     def end(self, type_: str) -> Receipt:
-        """Pause, Terminate or Migrate it."""
+        """End the enclave: Pause, Terminate or Migrate it."""
         if type_ != "Migrate":
             return self.send("alice", type_, "")
         alice = self.reader("alice")

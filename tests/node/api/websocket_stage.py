@@ -74,7 +74,7 @@ ROOM: Json = {
     ],
     "init": init(alice="MEMBER owner", bob="MEMBER", carol="GUEST", dave="OUTSIDER reader"),
 }
-"""alice and bob read everything; carol messages, while the gate is open; dave messages; erin nothing but her notes."""
+"""alice and bob read everything; carol messages, while the gate is open; dave messages; erin only her own notes."""
 
 
 class Reader:
@@ -130,7 +130,7 @@ class Reader:
         return self.event(message).seq
 
 
-class Hands(Executor):
+class ManualExecutor(Executor):
     """An executor that runs work at once, or on request while held."""
 
     def __init__(self) -> None:
@@ -172,7 +172,7 @@ class Stage:
         unsent: int = 1 << 28,
     ) -> None:
         self.now, self.moment = START, 0.0
-        self.store, self.hands = MemoryStore(), Hands()
+        self.store, self.hands = MemoryStore(), ManualExecutor()
         self.peers = Peers(1000, 0, unsent)
         self.states, self.hub = StateCache(self.store), SubscriptionHub(self.store, subscriptions)
         self.replies = CommitReplies(asyncio.get_running_loop())
@@ -273,7 +273,7 @@ class Stage:
 
 
 class Socket:
-    """A peer of the node behind ASGI; receives messages while it reads."""
+    """A peer of the node behind ASGI; it receives messages while it reads."""
 
     was_dropped = False
 
@@ -320,7 +320,7 @@ class Socket:
 
     @property
     def unread(self) -> int:
-        """Messages of this peer that the node has not read yet."""
+        """Return the messages of this peer that the node has not read yet."""
         return self._incoming.qsize()
 
     async def hang_up(self) -> None:

@@ -23,7 +23,7 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Store]:
 
 @pytest.fixture(scope="module")
 def filled(tmp_path_factory: pytest.TempPathFactory) -> Damaged:
-    """A sound store with one enclave of each kind, and ids both in their index and on their way there."""
+    """Return a valid store with one enclave of each kind, and ids both in their index and still to be moved there."""
     path = tmp_path_factory.mktemp("fsck") / "enc.db"
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(ids, "GENERATION", 16)

@@ -33,14 +33,14 @@ from tests.node.store_host import NODE, Host
 
 
 def group(name: str) -> dict[str, Any]:
-    """A group's manifest with small bundles; the name makes it another enclave."""
+    """Return a group's manifest with small bundles; another name makes another enclave."""
     return {**GROUP, "bundle": {"size": 5, "timeout": 1000}, "meta": {"description": name}}
 
 
 def live(host: Host) -> bytes:
-    """A long life: nearly every type, contents erased in every way, bundles closed by size, by an event, by the clock.
+    """Write a long history: nearly every type, contents erased in every way, bundles closed by size, event and clock.
 
-    Which event is which (seq): 2 updated twice, 5 deleted, 6 and its Update 7 gone by time, 9 the one with odd tags.
+    Events by seq: 2 is updated twice, 5 deleted, 6 and its Update 7 erased by time, 9 has unusual tags.
     """
     life = host.found(**group("life"))
     host.send(life, "alice", "Move", move("bob", "OUTSIDER", "MEMBER"))
@@ -74,7 +74,7 @@ def live(host: Host) -> bytes:
 
 
 def moved_in(store: Store) -> bytes:
-    """A log that another node kept until this one took it over by force, signing heads for what was there."""
+    """Add a log that another node kept until this one took it over by force, and signed heads for its events."""
     world = World(group("moved in"), node="node2")
     world.send("alice", "Move", move("bob", "OUTSIDER", "MEMBER"))
     for i in range(5):
@@ -86,7 +86,7 @@ def moved_in(store: Store) -> bytes:
 
 
 def taken_in(store: Store) -> bytes:
-    """A log that came whole, by a peaceful Migrate, and counts as its owner's; with a content that was erased."""
+    """Add a log that came whole, by a peaceful Migrate, and is charged to its owner; one content was erased."""
     world = World(group("taken in"), node="node2")
     world.send("alice", "Move", move("bob", "OUTSIDER", "MEMBER"))
     event = world.send("bob", "message", "elsewhere")
@@ -132,7 +132,7 @@ def ended(host: Host, name: str) -> bytes:
 
 
 def soon_gone(host: Host) -> bytes:
-    """An Update whose content goes with its target's, and is still there."""
+    """Add an Update whose content is erased with its target's, and is still stored."""
     enclave = host.found(**group("soon gone"))
     event = host.send(enclave, "alice", "message", "one", ("auto-delete", str(host.now + 90_000)))
     host.send(enclave, "alice", "Update", "two", ("r", event.id.hex()))
@@ -140,9 +140,9 @@ def soon_gone(host: Host) -> bytes:
 
 
 def pushed(host: Host) -> bytes:
-    """Endpoints, batches in every state, and what waits in the outbox; vera hears all of it and nick that it is there.
+    """Add endpoints, batches in every state, and waiting events; vera is pushed all events, nick is notified of them.
 
-    Of vera's five batches the first was delivered and forgotten, the second is delivered, the third dead.
+    Of vera's five batches the first was delivered and removed, the second is delivered, the third dead.
     """
     enclave = found(host, "pushed")
     listen(host, enclave, "vera", "ear", OTHER)
@@ -167,7 +167,7 @@ def pushed(host: Host) -> bytes:
 
 
 def registry(host: Host) -> bytes:
-    """Two enclaves, one of them updated and sold; a node; an identity that is not registered any more."""
+    """Add two enclaves, one of them updated and sold; a node; an identity whose entry was deleted."""
     founding = build_manifest(person("alice"), compact_json(REGISTRY), host.now + 60_000)
     host.run(founding)
     houses = [House({**TEAM, "meta": {"n": n}}) for n in range(2)]
@@ -183,7 +183,7 @@ def registry(host: Host) -> bytes:
 
 
 def fill(host: Host) -> dict[str, bytes]:
-    """A store with one enclave of each kind."""
+    """Fill a store with one enclave of each kind; return their ids by name."""
     names = {"moved in": moved_in(host.store), "moved away": moved_away(host), "purged": ended(host, "purged")}
     names |= {"terminated": ended(host, "terminated"), "soon gone": soon_gone(host)}
     names["pushed"] = pushed(host)
@@ -198,16 +198,16 @@ def fill(host: Host) -> dict[str, bytes]:
     return names
 
 
-def nothing(events: int) -> None:
-    """Nobody watches."""
+def ignore_progress(events: int) -> None:
+    """Ignore the progress."""
 
 
 def check(store: Store, enclaves: list[bytes] | None = None) -> Report:
-    return check_store(store, NODE.public, enclaves, nothing)
+    return check_store(store, NODE.public, enclaves, ignore_progress)
 
 
 Change = Callable[..., Any]
-"""Given an honest answer and the arguments of the question, another answer."""
+"""A function of an honest answer and the arguments of the query; it returns another answer."""
 
 
 def flip(data: bytes) -> bytes:
@@ -215,21 +215,21 @@ def flip(data: bytes) -> bytes:
 
 
 def but(**fields: Any) -> Callable[[Any], Any]:
-    """Other fields; a function is given the old value."""
+    """Return a change that replaces fields; a callable gets the old value."""
     return lambda old: replace(old, **{k: v(getattr(old, k)) if callable(v) else v for k, v in fields.items()})
 
 
 def never(answer: Any) -> None:
-    """There is no answer."""
+    """Return None in place of the answer."""
 
 
 def asked(*question: Any, gives: Callable[[Any], Any]) -> Change:
-    """Another answer to one question."""
+    """Return a change of the answer to one query."""
     return lambda honest, enclave, *args: gives(honest) if args == question else honest
 
 
 def event(seq: int, gives: Callable[[Any], Any]) -> Change:
-    """Another answer about one event."""
+    """Return a change of the answers about one event."""
 
     def change(honest: Any, enclave: bytes, *args: Any) -> Any:
         if isinstance(honest, list):
@@ -240,7 +240,7 @@ def event(seq: int, gives: Callable[[Any], Any]) -> Change:
 
 
 def search(by: str, seq: int, gives: Callable[[Any], Any] = never) -> Change:
-    """Another answer about one event where one searches by this field."""
+    """Return a change that affects one event in searches by this field."""
 
     def change(
         found: Iterator[SearchItem], enclave: bytes, filter_: Filter, readable: ReadRights
@@ -258,7 +258,7 @@ def search(by: str, seq: int, gives: Callable[[Any], Any] = never) -> Change:
 
 
 def other(head: bytes, field: str) -> bytes:
-    """JSON with another first digit or letter in one field."""
+    """Return the JSON with another first digit or letter in one field."""
     found = re.search(rf'"{field}":[\["]*'.encode(), head)
     assert found is not None
     at = found.end()
@@ -272,7 +272,7 @@ class Damaged:
         self.path, self.names = path, names
 
     def run(self, sql: str) -> None:
-        """`{life}` and so on are numbers of enclaves, `k(seq)` is the key of an event of `life`."""
+        """Run SQL in which `{life}` etc. are numbers of enclaves and `k(seq)` is the key of an event of `life`."""
         db = sqlite3.connect(self.path, isolation_level=None)
         numbers = {enclave: e for e, enclave in db.execute("SELECT e, enclave FROM enclaves")}
         of = {name.replace(" ", "_"): numbers[enclave] for name, enclave in self.names.items()}

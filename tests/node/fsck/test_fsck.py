@@ -1,4 +1,4 @@
-"""fsck finds every answer of a store that is not what its logs imply."""
+"""fsck reports every answer of a store that contradicts its logs."""
 
 from typing import Any
 
@@ -10,18 +10,18 @@ from enc.core.primitives.types import TreeHead
 from enc.node.fsck import Difference, check_enclave, check_store
 from enc.node.store.sqlite.check import WRONG
 from enc.node.store.store_interface import Store
-from tests.node.fsck.stores import Change, asked, but, event, fill, flip, live, never, nothing, search
+from tests.node.fsck.stores import Change, asked, but, event, fill, flip, ignore_progress, live, never, search
 from tests.node.memory_store import MemoryStore
 from tests.node.store_host import NODE, Host
 
 
 def test_a_store_that_is_as_its_logs_say_is_clean(store: Store) -> None:
     names = fill(Host(store))
-    told: list[int] = []
-    report = check_store(store, NODE.public, None, told.append)
+    progress: list[int] = []
+    report = check_store(store, NODE.public, None, progress.append)
     assert report.differences == []
     assert report.enclaves == len(names)
-    assert report.events == sum(told) == sum(len(store.events(enclave, 0, 100)) for enclave in names.values())
+    assert report.events == sum(progress) == sum(len(store.events(enclave, 0, 100)) for enclave in names.values())
 
 
 LIES: list[tuple[str, Change, int | None, str]] = [
@@ -120,7 +120,7 @@ def test_an_answer_that_is_not_what_the_log_gives(method: str, change: Change, s
     honest = getattr(store, method)
     setattr(store, method, lambda *args: change(honest(*args), *args))
     with pytest.raises(Difference) as caught:
-        check_enclave(store, life, NODE.public, nothing)
+        check_enclave(store, life, NODE.public, ignore_progress)
     assert (caught.value.enclave, caught.value.seq) == (life, seq)
     assert what in caught.value.what
     assert life.hex() in str(caught.value)

@@ -1,4 +1,4 @@
-"""fsck finds whatever is done to a row, an index or a page of a SQLite store."""
+"""fsck reports any damage to a row, an index or a page of a SQLite store."""
 
 # ruff: noqa: S608 - the SQL that damages a store is put together from parts
 
@@ -407,7 +407,7 @@ INDEXES = [
 def test_an_index_that_disagrees_with_its_table(
     damaged: Damaged, index: str, table: str, column: str, where: str
 ) -> None:
-    """The column is changed with the index and changed back without it: every row is right, and the index is not."""
+    """The column is changed with the index and changed back without it: every row is right, but the index is not."""
     damaged.run(f"UPDATE {table} SET {column} = {column} + 1 WHERE {where}")
     with closing(sqlite3.connect(damaged.path, isolation_level=None)) as db:
         db.execute("PRAGMA writable_schema = ON")

@@ -13,11 +13,11 @@ from enc.node.store.sqlite.store import SqliteStore
 from enc.node.store.steps import Step
 from enc.node.store.stored_enclave_reader import StoredEnclaveReader
 from tests.core.world import World, person, pub
-from tests.node.fsck.stores import Change, Damaged, but, check, ended, group, keep, live, nothing, search
+from tests.node.fsck.stores import Change, Damaged, but, check, ended, group, ignore_progress, keep, live, search
 from tests.node.memory_store import MemoryStore
 from tests.node.store_host import NODE, Host
 
-# What is asked of many enclaves, and beside the log
+# Checks over many enclaves, and outside the log
 
 
 def test_one_enclaves_difference_does_not_end_the_check_of_the_others(damaged: Damaged) -> None:
@@ -56,7 +56,7 @@ def test_what_a_search_does_not_find_is_told_of_every_block(monkeypatch: pytest.
         change = search("type", seq)
         monkeypatch.setattr(store, "find", lambda *args, change=change: change(honest(*args), *args))
         with pytest.raises(Difference, match=f"seq {seq}: a search by type does not find it"):
-            check_enclave(store, life, NODE.public, nothing)
+            check_enclave(store, life, NODE.public, ignore_progress)
 
 
 @pytest.mark.parametrize("name", ["enclaves", "events", "bytes"])
@@ -109,31 +109,31 @@ def test_of_a_purged_enclave_nothing_is_found(method: str, change: Change, what:
     store = MemoryStore()
     enclave = ended(Host(store), "purged")
     store.purge(enclave)
-    check_enclave(store, enclave, NODE.public, nothing)
+    check_enclave(store, enclave, NODE.public, ignore_progress)
     honest = getattr(store, method)
     setattr(store, method, lambda *args: change(honest(*args), *args))
     with pytest.raises(Difference, match=what):
-        check_enclave(store, enclave, NODE.public, nothing)
+        check_enclave(store, enclave, NODE.public, ignore_progress)
 
 
 def test_a_log_in_which_the_nodes_key_has_no_part() -> None:
     store = MemoryStore()
     life = live(Host(store))
     with pytest.raises(Difference, match="this node's key does not occur in the log"):
-        check_enclave(store, life, person("node2").public, nothing)
+        check_enclave(store, life, person("node2").public, ignore_progress)
 
 
 def test_a_log_that_was_moved_here_and_not_gone_on_with(monkeypatch: pytest.MonkeyPatch) -> None:
-    """This node signed its heads, and its own clock need not have shown another's times."""
+    """This node signed the log's heads; its own clock may be behind the times of another node."""
     store, world = MemoryStore(), World(group("moved"), node="node2")
     world.send("alice", "Migrate", world.migrate("node"))
     keep(store, world.events, "node")
     monkeypatch.setattr(store, "clock", lambda: 0)
-    check_enclave(store, world.state.enclave, NODE.public, nothing)
+    check_enclave(store, world.state.enclave, NODE.public, ignore_progress)
 
 
 def moved_on() -> World:
-    """A log that this node began (0 and 1), node2 went on with (2), and node3 took by force (3)."""
+    """Return a log that this node began (seqs 0 and 1), node2 continued (2), and node3 took over by force (3)."""
     world = World(group("moved on"))
     world.send("alice", "Migrate", world.migrate("node2"))
     world.send("alice", "message", "elsewhere")
@@ -157,10 +157,10 @@ def test_a_head_is_signed_by_who_closed_its_bundle(signers: str, seq: int | None
     store, world = MemoryStore(), moved_on()
     keep(store, world.events, *signers.split())
     if seq is None:
-        check_enclave(store, world.state.enclave, NODE.public, nothing)
+        check_enclave(store, world.state.enclave, NODE.public, ignore_progress)
         return
     with pytest.raises(Difference, match=what) as caught:
-        check_enclave(store, world.state.enclave, NODE.public, nothing)
+        check_enclave(store, world.state.enclave, NODE.public, ignore_progress)
     assert caught.value.seq == seq
 
 
@@ -174,10 +174,10 @@ def test_a_head_of_a_bundle_that_the_clock_closed_elsewhere(signer: str, is_clea
     head = sign_head(person(signer), state.enclave, transition.state.min_timestamp, log.size, log.root())
     store.write([Step(transition=transition, heads=(head,))], transition.state.min_timestamp)
     if is_clean:
-        check_enclave(store, state.enclave, NODE.public, nothing)
+        check_enclave(store, state.enclave, NODE.public, ignore_progress)
         return
     with pytest.raises(Difference, match="head") as caught:
-        check_enclave(store, state.enclave, NODE.public, nothing)
+        check_enclave(store, state.enclave, NODE.public, ignore_progress)
     assert caught.value.seq == 2
 
 
@@ -193,7 +193,7 @@ def test_a_head_of_another_enclave_of_the_same_node(monkeypatch: pytest.MonkeyPa
 
     monkeypatch.setattr(store, "head", rebound)
     with pytest.raises(Difference, match="bound_sig"):
-        check_enclave(store, life, NODE.public, nothing)
+        check_enclave(store, life, NODE.public, ignore_progress)
 
 
 def test_a_bundle_that_is_overdue_and_not_sealed_is_no_difference() -> None:
@@ -201,7 +201,7 @@ def test_a_bundle_that_is_overdue_and_not_sealed_is_no_difference() -> None:
     host = Host(store)
     life = live(host)
     store.write([], host.now + 10_000)
-    check_enclave(store, life, NODE.public, nothing)
+    check_enclave(store, life, NODE.public, ignore_progress)
 
 
 def test_a_store_that_cannot_be_asked() -> None:

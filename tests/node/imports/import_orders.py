@@ -16,7 +16,7 @@ OLD, NEW = person("node2"), person("node")
 
 
 def world(**changes: Any) -> World:
-    """A log of node2's: bob writes, updates and deletes."""
+    """Return a log of node2: bob writes, updates and deletes."""
     made = World({**GROUP, "bundle": {"size": 3, "timeout": 5000}, **changes}, node="node2")
     made.send("alice", "Move", move("bob", "OUTSIDER", "MEMBER"))
     first = made.send("bob", "message", "one")
@@ -29,7 +29,7 @@ def world(**changes: Any) -> World:
 
 
 def moved(made: World | None = None, **wrong: Any) -> World:
-    """The same with a peaceful Migrate to this node."""
+    """Return the same log with a peaceful Migrate to this node."""
     made = made or world()
     made.send("alice", "Migrate", made.migrate("node", **wrong))
     return made

@@ -1,4 +1,4 @@
-"""A node that is killed while it takes an enclave in, at any point: it has all of it or nothing, and goes on."""
+"""A node that is killed while it imports an enclave, at any point: it has all of it or nothing, and then continues."""
 
 import os
 import threading
@@ -23,7 +23,7 @@ from enc.node.ops.key_file import load_or_create
 from enc.node.store.sqlite.store import SqliteStore
 from tests.core.world import GROUP, LIFETIME, START, World, move, person
 from tests.node.crash_node import EXPORTING, FORCING, IMPORTING, PULLING, SPOOLING, SWEEPING, Launched, Launcher
-from tests.node.moving import WITH_ARCHIVE, Telling, archive_of
+from tests.node.moving import WITH_ARCHIVE, ExportNode, archive_of
 from tests.plain_http import NO_TLS
 
 PATIENCE_S = 30
@@ -37,7 +37,7 @@ def launcher() -> Iterator[Launcher]:
 
 
 def world(seq_pub: bytes, **meta: Any) -> tuple[World, Commit]:
-    """A log with a Migrate to a node that nobody has finalised."""
+    """Return a log with a Migrate to a node that has not finalised it."""
     made = World({**GROUP, "bundle": {"size": 3, "timeout": 5000}, "meta": meta}, node="node2")
     made.send("alice", "Move", move("bob", "OUTSIDER", "MEMBER"))
     for i in range(12):
@@ -53,7 +53,7 @@ def finalised(made: World, migrate: Commit) -> list[Event]:
 
 
 def post(node: Launched, migrate: Commit, source: str = "", archive: bytes = b"") -> httpx.Response | None:
-    """None if the node died meanwhile."""
+    """Return the answer, or None if the node died meanwhile."""
     try:
         if archive:
             body = encode({"migrate": wire_commit(migrate)}) + b"\n" + archive
@@ -68,7 +68,7 @@ def post(node: Launched, migrate: Commit, source: str = "", archive: bytes = b""
 
 
 def outcome(node: Launched, migrate: Commit, **how: Any) -> Any:
-    """What becomes of an import, if the node lives so long."""
+    """Return the final status of an import, or None if the node dies before."""
     response = post(node, migrate, **how)
     for _ in range(LONG):
         if response is None:
@@ -84,7 +84,7 @@ def outcome(node: Launched, migrate: Commit, **how: Any) -> Any:
 
 
 def held(data: Path, seq_pub: bytes, migrate: Commit, events: int) -> bool:
-    """Whether a dead node has the enclave: whole, or not at all."""
+    """Return whether a dead node has the enclave; it must be there whole or not at all."""
     store = SqliteStore(data / "enc.db")
     try:
         assert check_store(store, seq_pub, None, lambda more: None).differences == []
@@ -107,13 +107,13 @@ def check_swept(data: Path) -> None:
 
 
 def fresh(data: Path) -> bytes:
-    """A data directory with a key."""
+    """Return a data directory with a key."""
     data.mkdir(mode=0o700)
     return load_or_create(data / "node.key").public
 
 
 LATE = ("all is adopted", "before anybody hears")
-"""Points after which it has the enclave."""
+"""Points after which the node has the enclave."""
 
 
 SLICES = ("before a slice is written", "within a slice", "within a slice, later", "a slice is written", *PULLING)
@@ -127,7 +127,7 @@ def test_killed_while_it_pulls_a_log(launcher: Launcher, tmp_path: Path, point: 
     seq_pub = fresh(tmp_path / "node")
     made, commit = world(seq_pub)
     events = finalised(made, commit)
-    with Telling(person("node2"), events, page=6, now=time.time) as source:
+    with ExportNode(person("node2"), events, page=6, now=time.time) as source:
         node = launcher.start(tmp_path / "node", point=point, nth=nth)
         ended = outcome(node, events[-1], source=source.url)
         node.kill()
@@ -160,7 +160,7 @@ def test_killed_while_it_takes_a_log_over(launcher: Launcher, tmp_path: Path, po
 
 @pytest.mark.parametrize(("point", "nth"), [*((point, 1) for point in SPOOLING), ("some of an archive has come", 3)])
 def test_killed_while_an_archive_comes(launcher: Launcher, tmp_path: Path, point: str, nth: int) -> None:
-    """Nothing of it is left: its file has no name."""
+    """Nothing of the archive is left: its file has no name."""
     seq_pub = fresh(tmp_path / "node")
     made, commit = world(seq_pub)
     archive = archive_of(made.events)
@@ -171,11 +171,11 @@ def test_killed_while_an_archive_comes(launcher: Launcher, tmp_path: Path, point
     node.kill()
     assert set(os.listdir(tmp_path / "node")) <= before
     assert not held(tmp_path / "node", seq_pub, commit, len(made.events) + 1)
-    goes_on(launcher, tmp_path / "node", seq_pub, made, commit)
+    check_import_again(launcher, tmp_path / "node", seq_pub, made, commit)
 
 
 def test_killed_while_an_archive_waits_in_line(launcher: Launcher, tmp_path: Path) -> None:
-    """Behind a log that does not come: what had begun to come of that is swept, and of the archive nothing is left."""
+    """The archive waits behind a log that does not arrive; the node deletes the archive and the part of the log."""
     seq_pub, asked = fresh(tmp_path / "node"), threading.Event()
     (made, commit), (other, away) = world(seq_pub), world(seq_pub, n=2)
     events, go_on, archive = finalised(other, away), threading.Event(), archive_of(made.events)
@@ -187,7 +187,7 @@ def test_killed_while_an_archive_waits_in_line(launcher: Launcher, tmp_path: Pat
 
     node = launcher.start(tmp_path / "node", settings={"imports.at_once": 1})
     before = set(os.listdir(tmp_path / "node"))
-    with Telling(person("node2"), events, page=6, now=time.time, twist=hold) as source:
+    with ExportNode(person("node2"), events, page=6, now=time.time, twist=hold) as source:
         assert post(node, events[-1], source=source.url) is not None
         assert asked.wait(PATIENCE_S)
         waits = post(node, commit, archive=archive)
@@ -197,11 +197,11 @@ def test_killed_while_an_archive_waits_in_line(launcher: Launcher, tmp_path: Pat
         go_on.set()
     assert set(os.listdir(tmp_path / "node")) <= before
     assert not held(tmp_path / "node", seq_pub, commit, len(made.events) + 1)
-    goes_on(launcher, tmp_path / "node", seq_pub, made, commit)
+    check_import_again(launcher, tmp_path / "node", seq_pub, made, commit)
 
 
-def goes_on(launcher: Launcher, data: Path, seq_pub: bytes, made: World, commit: Commit) -> None:
-    """Started again, the node takes the archive as if it had never come; what was left over is gone."""
+def check_import_again(launcher: Launcher, data: Path, seq_pub: bytes, made: World, commit: Commit) -> None:
+    """Check that a restarted node imports the archive as if for the first time, and has deleted its leftovers."""
     node = launcher.start(data)
     assert outcome(node, commit, archive=archive_of(made.events))["status"] == "done"
     node.stop()
@@ -232,7 +232,7 @@ def test_killed_while_it_sweeps_what_was_left(launcher: Launcher, tmp_path: Path
 
 
 def export(node: Launched, made: World, seq_pub: bytes) -> list[Event] | None:
-    """The whole log in pages of four, as the node that goes on asks for it; None if the node dies meanwhile."""
+    """Return the whole log in pages of four, as an importing node requests it; None if the node dies meanwhile."""
     reader, events = person("node3"), list[Event]()
     while True:
         session = open_session(reader, time.time_ns() // 1_000_000_000 + 600)
@@ -251,7 +251,7 @@ def export(node: Launched, made: World, seq_pub: bytes) -> list[Event] | None:
 @pytest.mark.parametrize("nth", [1, 3])
 @pytest.mark.parametrize("point", EXPORTING)
 def test_killed_while_it_gives_a_log_away(launcher: Launcher, tmp_path: Path, point: str, nth: int) -> None:
-    """It has all of it as before, and whoever goes on with the log asks again."""
+    """The node still has all of it, and the importing node asks again."""
     seq_pub = fresh(tmp_path / "node")
     made, commit = world(seq_pub)
     node = launcher.start(tmp_path / "node")
@@ -285,7 +285,7 @@ def test_killed_while_it_gives_a_log_away(launcher: Launcher, tmp_path: Path, po
 
 
 def stored(data: Path, node: Launched, commit: Commit) -> list[Event]:
-    """The log of a node, which is stopped for it."""
+    """Return the log of a node, which is stopped first."""
     node.stop()
     store = SqliteStore(data / "enc.db")
     try:

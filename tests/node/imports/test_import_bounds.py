@@ -21,7 +21,7 @@ from enc.node.signatures.import_check import ImportSignaturePool
 from enc.runtime import checked_http
 from tests.node.imports.import_orders import OLD, moved, nothing_is_kept
 from tests.node.memory_store import MemoryStore
-from tests.node.moving import Telling, done, failure, order
+from tests.node.moving import ExportNode, done, failure, order
 from tests.node.served import NODE, Clock, Served
 
 
@@ -109,7 +109,7 @@ def test_a_source_over_tls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how:
     authority = trustme.CA() if how == "another authority" else trusted
     authority.issue_cert("elsewhere.example" if how == "another name" else "localhost").configure_cert(tls)
     made = moved()
-    with Telling(OLD, made.events, tls=tls) as source, Served() as node:
+    with ExportNode(OLD, made.events, tls=tls) as source, Served() as node:
         where = source.url.replace("127.0.0.1", "localhost")
         if how == "good":
             done(node, made.events[-1], where)

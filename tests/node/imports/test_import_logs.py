@@ -24,7 +24,7 @@ from enc.node.imports.replay import StagedReplay
 from tests.core.world import GROUP, LIFETIME, START, World, move, person, pub
 from tests.node.imports.import_orders import NEW, OLD, commit, forced, moved, nothing_is_kept, refused, world
 from tests.node.memory_store import MemoryStore
-from tests.node.moving import WITH_ARCHIVE, Telling, archive_of, done, ended, failure, head, order
+from tests.node.moving import WITH_ARCHIVE, ExportNode, archive_of, done, ended, failure, head, order
 from tests.node.served import DEV, Clock, Json, Served
 
 # Lies: each is caught with the seq named, and nothing is kept
@@ -50,12 +50,12 @@ Lie = Callable[[World], list[Any]]
 def put(seq: int, make: Callable[[World], Any]) -> Lie:
     """Return the log with one event replaced."""
 
-    def told(made: World) -> list[Any]:
+    def forge(made: World) -> list[Any]:
         events: list[Any] = list(made.events)
         events[seq] = make(made)
         return events
 
-    return told
+    return forge
 
 
 LIES: dict[str, tuple[Lie, int, str, str]] = {
@@ -179,7 +179,7 @@ LIES: dict[str, tuple[Lie, int, str, str]] = {
 def test_a_lying_source_is_caught_with_the_seq_and_nothing_is_kept(node: Served, lie: str) -> None:
     made = moved()
     tell, seq, code, message = LIES[lie]
-    with Telling(OLD, tell(made), page=4) as source:
+    with ExportNode(OLD, tell(made), page=4) as source:
         error = failure(node, made.events[-1], source.url)
     assert (error["code"], error.get("seq")) == (code, seq), error
     assert f"seq {seq}: " in error["message"]
@@ -192,7 +192,7 @@ def test_erasures_with_a_cause_are_taken(node: Served) -> None:
     events = list(made.events)
     for seq in (2, 4, 7):  # updated, deleted, auto-delete
         events[seq] = erase(events[seq])
-    with Telling(OLD, events) as source:
+    with ExportNode(OLD, events) as source:
         done(node, made.events[-1], source.url)
     assert [e.seq for e in node.store.events(made.state.enclave, 0, 99) if e.content is None] == [2, 4, 7]
 
@@ -209,7 +209,7 @@ def test_erasures_with_a_cause_are_taken(node: Served) -> None:
 )
 def test_a_page_that_does_not_fit(node: Served, twisted: Json, said: str) -> None:
     made = moved()
-    with Telling(OLD, made.events, twist=lambda body: body.update(twisted)) as source:
+    with ExportNode(OLD, made.events, twist=lambda body: body.update(twisted)) as source:
         error = failure(node, made.events[-1], source.url)
     assert (error["code"], said in error["message"]) == ("INVALID_ARCHIVE", True), error
     nothing_is_kept(node, made)
@@ -218,7 +218,7 @@ def test_a_page_that_does_not_fit(node: Served, twisted: Json, said: str) -> Non
 def test_more_events_than_were_asked_for(node: Served) -> None:
     made = moved()
     events = [*made.events, made.events[-1]]
-    with Telling(OLD, events, seq=8) as source:
+    with ExportNode(OLD, events, seq=8) as source:
         error = failure(node, made.events[-1], source.url)
     assert "too many" in error["message"]
 
@@ -238,19 +238,19 @@ def test_a_head_that_is_not_on_the_log(node: Served) -> None:
         head(OLD, bytes(32), size, root),
     ):
         change = {"sth": wrong}
-        with Telling(OLD, made.events, twist=partial(_update, change)) as source:
+        with ExportNode(OLD, made.events, twist=partial(_update, change)) as source:
             error = failure(node, made.events[-1], source.url)
         assert (error["code"], "sth" in error["message"]) == ("INVALID_ARCHIVE", True), error
         nothing_is_kept(node, made)
     right = head(OLD, enclave, size, root)
-    with Telling(OLD, made.events, twist=lambda body: body.update(sth=right)) as source:
+    with ExportNode(OLD, made.events, twist=lambda body: body.update(sth=right)) as source:
         done(node, made.events[-1], source.url)
 
 
 # Archives
 
 
-def told(made: World, lines: Sequence[Event], **changes: Any) -> bytes:
+def mislabeled(made: World, lines: Sequence[Event], **changes: Any) -> bytes:
     """Return an archive whose header does not match its events."""
     replay = Replay()
     for event in made.events:
@@ -266,12 +266,12 @@ BAD_ARCHIVES: dict[str, tuple[Callable[[World, bytes], bytes], str]] = {
     "something behind": (lambda m, a: a + b"x", "follows the end"),
     "another frame behind": (lambda m, a: a + a, "follows the end"),
     "no header": (lambda m, a: zstandard.compress(b"{}\n"), "format"),
-    "another enclave": (lambda m, a: told(m, m.events, enclave=bytes(32)), "enclave: expected the Migrate's"),
-    "too few events": (lambda m, a: told(m, m.events[:-1]), "states 8 events, but the archive has 7"),
-    "too many events": (lambda m, a: told(m, m.events, events=9), "events: 9, but"),
-    "another checkpoint": (lambda m, a: told(m, m.events, checkpoint_root=bytes(32)), "not the log's checkpoint"),
-    "other sequencers": (lambda m, a: told(m, m.events, sequencers=((NEW.public, 0),)), "sequencers"),
-    "another version": (lambda m, a: told(m, m.events, enc_v=1), "enc_v"),
+    "another enclave": (lambda m, a: mislabeled(m, m.events, enclave=bytes(32)), "enclave: expected the Migrate's"),
+    "too few events": (lambda m, a: mislabeled(m, m.events[:-1]), "states 8 events, but the archive has 7"),
+    "too many events": (lambda m, a: mislabeled(m, m.events, events=9), "events: 9, but"),
+    "another checkpoint": (lambda m, a: mislabeled(m, m.events, checkpoint_root=bytes(32)), "not the log's checkpoint"),
+    "other sequencers": (lambda m, a: mislabeled(m, m.events, sequencers=((NEW.public, 0),)), "sequencers"),
+    "another version": (lambda m, a: mislabeled(m, m.events, enc_v=1), "enc_v"),
     "a bomb": (lambda m, a: zstandard.compress(b"0" * (8 << 20)), "over 1000000 bytes"),
 }
 
@@ -323,7 +323,7 @@ def test_an_archive_takes_its_time_as_long_as_it_comes(node: Served, path: str) 
         node.on_loop(lambda: setattr(connection(), "waiting_since", -1.0))
         sock.sendall(b"x" * 1000)
         node.until(lambda: connection()._body == 1100)
-        assert node.on_loop(lambda: connection().waiting_since) == -1.0, "a trickle is not enough"
+        assert node.on_loop(lambda: connection().waiting_since) == -1.0, "a trickle does not extend the time"
         sock.sendall(b"x" * (64 << 10))
         node.until(lambda: connection()._body == 1100 + (64 << 10))
         assert (node.on_loop(lambda: connection().waiting_since) > 0) == (path == "/import")
@@ -380,7 +380,7 @@ def test_another_enclave_under_this_id_is_not_replaced(node: Served) -> None:
     made = moved()
     manifest = made.events[0]
     node.submit(replace_event(manifest))
-    with Telling(OLD, made.events) as source:
+    with ExportNode(OLD, made.events) as source:
         error = failure(node, made.events[-1], source.url)
     assert (error["code"], error["seq"]) == ("ENCLAVE_EXISTS", 0)
     assert node.store.count() == 1
@@ -399,7 +399,7 @@ def test_an_enclave_that_is_founded_here_while_it_is_brought(node: Served) -> No
         inner(intake)
         node.submit(replace_event(made.events[0]))
 
-    with Telling(OLD, made.events) as source, patch.object(StagedReplay, "finish", meanwhile):
+    with ExportNode(OLD, made.events) as source, patch.object(StagedReplay, "finish", meanwhile):
         error = failure(node, made.events[-1], source.url)
     assert error["code"] == "UNAVAILABLE"
     assert node.store.events(made.state.enclave, 0, 9)[0].sequencer == NEW.public
@@ -427,8 +427,8 @@ def test_one_import_of_an_enclave_at_a_time_and_a_bounded_number_of_all() -> Non
 
     with (
         Served(replace(DEV, imports=ImportSettings(at_once=2))) as node,
-        Telling(OLD, made.events, twist=wait) as first,
-        Telling(OLD, other.events, twist=wait) as second,
+        ExportNode(OLD, made.events, twist=wait) as first,
+        ExportNode(OLD, other.events, twist=wait) as second,
     ):
         assert order(node, made.events[-1], first.url).status_code == 202
         same = made.commit("alice", "Migrate", {**made.migrate("node"), "prev_seq": 7})
@@ -463,7 +463,7 @@ def test_a_node_that_stops_gives_up_what_is_under_way() -> None:
         node.node.importer._stopped.wait(30)
         go_on.set()
 
-    with Telling(OLD, made.events, page=2, twist=wait) as source:
+    with ExportNode(OLD, made.events, page=2, twist=wait) as source:
         order(node, made.events[-1], source.url)
         assert asked.wait(30)
         node.begin_stop()
@@ -481,7 +481,7 @@ def test_commits_to_others_go_on_meanwhile(node: Served) -> None:
         asked.set()
         go_on.wait(30)
 
-    with Telling(OLD, made.events, page=2, twist=wait) as source:
+    with ExportNode(OLD, made.events, page=2, twist=wait) as source:
         order(node, made.events[-1], source.url)
         assert asked.wait(30)
         other = node.found(GROUP)

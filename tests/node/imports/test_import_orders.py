@@ -15,7 +15,7 @@ from enc.node.config import AdmissionSettings, ImportSettings, NodeConfig, RateS
 from enc.node.imports import source_node as source_module
 from tests.core.world import LIFETIME, World, pub
 from tests.node.imports.import_orders import NEW, OLD, forced, moved, nothing_is_kept, refused, world
-from tests.node.moving import WITH_ARCHIVE, Telling, archive_of, done, ended, failure, imported, order
+from tests.node.moving import WITH_ARCHIVE, ExportNode, archive_of, done, ended, failure, imported, order
 from tests.node.served import DEV, Served, bad
 
 # Orders
@@ -23,7 +23,7 @@ from tests.node.served import DEV, Served, bad
 
 def test_a_peaceful_move_is_pulled_page_by_page(node: Served) -> None:
     made = moved()
-    with Telling(OLD, made.events, page=3) as source:
+    with ExportNode(OLD, made.events, page=3) as source:
         status = done(node, made.events[-1], source.url)
         assert source.asked == [0, 3, 6]
     assert status["events"] == status["total"] == 9
@@ -63,7 +63,7 @@ def test_the_same_order_again_is_done_already(node: Served) -> None:
 
 def test_the_same_order_while_it_runs_joins_it(node: Served) -> None:
     made = moved()
-    with Telling(OLD, made.events) as source:
+    with ExportNode(OLD, made.events) as source:
         with node.held_up():
             first = order(node, made.events[-1], source.url)
             second = order(node, made.events[-1], source.url)
@@ -77,10 +77,10 @@ def test_the_same_order_while_it_runs_joins_it(node: Served) -> None:
 
 def test_a_failed_order_may_be_given_again(node: Served) -> None:
     made = moved()
-    with Telling(OLD, made.events[:-1], seq=7) as source:
+    with ExportNode(OLD, made.events[:-1], seq=7) as source:
         assert failure(node, made.events[-1], source.url)["code"] == "INVALID_ARCHIVE"
     nothing_is_kept(node, made)
-    with Telling(OLD, made.events) as source:
+    with ExportNode(OLD, made.events) as source:
         done(node, made.events[-1], source.url)
 
 
@@ -146,7 +146,7 @@ def test_an_expired_migrate_is_refused_before_its_archive_is_read(node: Served) 
 
 
 def not_asked(config: NodeConfig, made: World, code: str, part: str) -> None:
-    with Telling(OLD, made.events) as source, Served(config) as node:
+    with ExportNode(OLD, made.events) as source, Served(config) as node:
         error = refused(node, wire_event(made.events[-1]), source.url)
         assert (error.code, part in error.message) == (code, True), error
         assert source.asked == []
@@ -160,7 +160,7 @@ def test_who_may_not_found_enclaves_may_not_bring_any() -> None:
     listed = replace(DEV, admission=AdmissionSettings(create="allowlist", allow=(pub("bob"),)))
     not_asked(listed, made, "UNAUTHORIZED", "does not create enclaves")
     allowed = replace(DEV, admission=AdmissionSettings(create="allowlist", allow=(pub("alice"),)))
-    with Telling(OLD, made.events) as source, Served(allowed) as node:
+    with ExportNode(OLD, made.events) as source, Served(allowed) as node:
         done(node, made.events[-1], source.url)
 
 
@@ -168,7 +168,7 @@ def test_quotas_are_asked_before_anything_is_fetched() -> None:
     made = moved()
     few = replace(DEV, admission=AdmissionSettings(max_events=8))
     not_asked(few, made, "UNAUTHORIZED", "quota of events on this node: 8")
-    with Telling(OLD, made.events) as source:
+    with ExportNode(OLD, made.events) as source:
         with Served(replace(DEV, admission=AdmissionSettings(max_events=9, max_enclaves=1))) as node:
             done(node, made.events[-1], source.url)
             other = moved(world(meta={"n": 2}))
@@ -185,7 +185,10 @@ def test_a_quota_of_bytes_ends_an_import_as_soon_as_it_is_used_up(monkeypatch: p
     monkeypatch.setattr("enc.node.imports.replay.SLICE_EVENTS", 1)
     made = moved()
     most = len(made.events[0].content or "") + 1
-    with Telling(OLD, made.events) as source, Served(replace(DEV, admission=AdmissionSettings(max_bytes=most))) as node:
+    with (
+        ExportNode(OLD, made.events) as source,
+        Served(replace(DEV, admission=AdmissionSettings(max_bytes=most))) as node,
+    ):
         status = imported(node, made.events[-1], source.url)
         assert (status["status"], status["events"]) == ("failed", 1)
 
@@ -242,7 +245,7 @@ def test_a_source_whose_name_is_nowhere(node: Served) -> None:
 def test_a_source_that_does_not_answer(node: Served, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(source_module, "PAUSES_S", (0, 0))
     made = moved()
-    with Telling(OLD, made.events) as source:
+    with ExportNode(OLD, made.events) as source:
         pass
     error = failure(node, made.events[-1], source.url)
     assert error["code"] == "UPSTREAM_UNREACHABLE"
@@ -253,7 +256,7 @@ def test_a_source_that_is_busy_is_asked_again(node: Served, monkeypatch: pytest.
     monkeypatch.setattr(source_module, "PAUSES_S", (0, 0))
     busy = encode({"type": "Error", "code": "UNAVAILABLE", "message": "busy", "retry_after_ms": 1})
     made = moved()
-    with Telling(OLD, made.events, answer=lambda n: (503, busy) if n < 2 else None) as source:
+    with ExportNode(OLD, made.events, answer=lambda n: (503, busy) if n < 2 else None) as source:
         done(node, made.events[-1], source.url)
         assert source.asked == [-1, -1, 0]
 
@@ -273,7 +276,7 @@ def test_a_source_that_answers_something_else(
 ) -> None:
     monkeypatch.setattr(source_module, "PAUSES_S", ())
     made = moved()
-    with Telling(OLD, made.events, answer=lambda n: (status, body)) as source:
+    with ExportNode(OLD, made.events, answer=lambda n: (status, body)) as source:
         error = failure(node, made.events[-1], source.url)
     assert said in error["message"]
     assert "secret" not in error["message"]
@@ -284,12 +287,12 @@ def test_an_answer_that_does_not_end(node: Served, monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(source_module, "PAUSES_S", ())
     monkeypatch.setattr(source_module, "MAX_PAGE_BYTES", 1000)
     made = moved()
-    with Telling(OLD, made.events) as source:
+    with ExportNode(OLD, made.events) as source:
         assert "over 1000 bytes" in failure(node, made.events[-1], source.url)["message"]
 
 
 def test_a_log_that_is_larger_than_this_node_takes() -> None:
     made = moved()
-    with Telling(OLD, made.events) as source, Served(replace(DEV, imports=ImportSettings(total_bytes=3000))) as node:
+    with ExportNode(OLD, made.events) as source, Served(replace(DEV, imports=ImportSettings(total_bytes=3000))) as node:
         assert "size limit" in failure(node, made.events[-1], source.url)["message"]
         nothing_is_kept(node, made)

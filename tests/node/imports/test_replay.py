@@ -28,7 +28,7 @@ Nodes = tuple[Served, Served, Served]
 
 @pytest.fixture(params=["memory", "sqlite"])
 def nodes(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Nodes]:
-    """Three nodes with one clock. At the end each store must match its logs."""
+    """Serve three nodes with one clock. At the end each store must match its logs."""
     clock = Clock()
     with ExitStack() as stack:
         found = []
@@ -153,7 +153,7 @@ def test_a_hold_lets_a_busy_enclave_be_moved(nodes: Nodes) -> None:
     checkpoint = at_a.ask("alice", "Checkpoint", hold=30)
     assert isinstance(at_a.refused("bob", "message", "in between"), Unavailable)
     a.submit(at_a.commit("alice", "Migrate", {"new_sequencer": b.key.public.hex(), **named(checkpoint)}))
-    assert isinstance(at_a.refused("bob", "message", "after"), EnclaveMigrated), "the hold is over"
+    assert isinstance(at_a.refused("bob", "message", "after"), EnclaveMigrated), "the hold has ended"
     done(b, log_of(at_a)[-1], a.url)
     talk(at_a.at(b), 1)
 

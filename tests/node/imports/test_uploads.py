@@ -21,7 +21,7 @@ from enc.node.imports.jobs import ImportJob
 from enc.node.imports.uploads import Upload, UploadLimits, Uploads
 from tests.core.world import LIFETIME
 from tests.node.imports.import_orders import OLD, forced, moved, world
-from tests.node.moving import WITH_ARCHIVE, Telling, archive_of, done, ended, order
+from tests.node.moving import WITH_ARCHIVE, ExportNode, archive_of, done, ended, order
 from tests.node.served import DEV, PATIENCE_S, Clock, Json, Served, bad
 
 BOUNDS = UploadLimits(max_count=3, per_address=3, total_bytes=1000, min_bytes_per_s=10, grace_s=5)
@@ -94,7 +94,7 @@ def test_the_slowest_makes_room_once_its_grace_is_over(desk: Desk) -> None:
 
 
 def test_who_keeps_coming_anew_does_not_push_out_one_that_comes_well(desk: Desk) -> None:
-    """An attacker with uploads from many addresses, each within its grace, must be faster than the owner."""
+    """An attacker with uploads from many addresses, each within its grace period, must be faster than the owner."""
     owner = desk.add("owner", size=100)
     desk.clock.tick(6_000)
     owner.add_bytes(500)
@@ -182,7 +182,7 @@ def test_slow_strangers_take_no_import_s_place() -> None:
     with Served(replace(DEV, imports=ImportSettings(at_once=1))) as node:
         with dripping(node, forced(others[0])), dripping(node, forced(others[1])):
             done(node, forced(made), archive=archive_of(made.events))
-            with Telling(OLD, moved(others[2]).events) as source:
+            with ExportNode(OLD, moved(others[2]).events) as source:
                 done(node, others[2].events[-1], source.url)
         node.until(lambda: not len(node.node.uploads))
 
@@ -232,7 +232,7 @@ def test_two_archives_that_come_at_one_time_for_one_enclave_become_one_import() 
     made, first, go_on = world(), moved(world(meta={"n": 2})), threading.Event()
     with (
         Served(replace(DEV, imports=ImportSettings(at_once=1))) as node,
-        Telling(OLD, first.events, twist=lambda body: go_on.wait(30)) as source,
+        ExportNode(OLD, first.events, twist=lambda body: go_on.wait(30)) as source,
     ):
         order(node, first.events[-1], source.url)
         importer, archives = node.node.importer, [io.BytesIO(archive_of(made.events)) for _ in range(3)]
@@ -256,14 +256,14 @@ def test_an_archive_that_has_come_waits_for_its_turn(stops: bool) -> None:
     go_on = threading.Event()
     node = Served(replace(DEV, imports=ImportSettings(at_once=1)))
     try:
-        with Telling(OLD, first.events, twist=lambda body: go_on.wait(30)) as source:
+        with ExportNode(OLD, first.events, twist=lambda body: go_on.wait(30)) as source:
             assert order(node, first.events[-1], source.url).status_code == 202
             commit = forced(made)
             for _ in range(2):  # the second joins the first
                 response = order(node, commit, archive=archive_of(made.events))
                 assert (response.status_code, decode(response.content)["status"]) == (202, "running")
                 assert node.on_loop(lambda: len(node.node.uploads)) == 1
-            assert bad(order(node, third.events[-1], source.url)).code == "UNAVAILABLE", "nobody is overtaken"
+            assert bad(order(node, third.events[-1], source.url)).code == "UNAVAILABLE", "no import is overtaken"
             if stops:
                 node.node.importer._stopped.set()
             go_on.set()
@@ -296,7 +296,7 @@ def test_archives_that_wait_keep_no_source_out() -> None:
             go_on.wait(30)
             return super().read(size)
 
-    with Served(replace(DEV, imports=ImportSettings(at_once=1))) as node, Telling(OLD, last.events) as source:
+    with Served(replace(DEV, imports=ImportSettings(at_once=1))) as node, ExportNode(OLD, last.events) as source:
         orders, importer = [forced(each) for each in here], node.node.importer
         for each, commit in zip(here, orders, strict=True):
             job = importer.accept(encode({"migrate": wire_commit(commit)}), True)

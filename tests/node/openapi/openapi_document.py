@@ -127,7 +127,7 @@ class Scene:
             self.accept(manifest)
         self.plain, self.edited = self.note("plain"), self.note("edited", alg="ecdsa")
         self.deleted = self.note("deleted", tags=(("topic", "a", "b"),))
-        self.update = self.do("alice", "Update", "mended", tags=about(self.edited))
+        self.update = self.do("alice", "Update", "fixed", tags=about(self.edited))
         self.do("alice", "Delete", {"reason": "author"}, tags=about(self.deleted))
         self.gate = self.do("alice", "Gate", {"alias": "auto_join", "state": "closed"})
         self.do("alice", "Shared", {"key": "topic", "value": 1})

@@ -121,7 +121,7 @@ OUTSIDE = schemathesis.openapi.from_dict(document(), config=schemathesis.Config(
 
 @OUTSIDE.hook
 def flatmap_path_parameters(context: schemathesis.HookContext, path_parameters: Json) -> st.SearchStrategy[Json]:
-    """Mostly an existing enclave, or a registered identity."""
+    """Use mostly an existing enclave, or a registered identity."""
     ids = [*ENCLAVES.values(), HOUSE.state.enclave, person("node").public, person("alice").public]
     known = [dict.fromkeys(path_parameters or (), id_.hex()) for id_ in ids]
     return st.sampled_from([path_parameters, *known]) if path_parameters else st.just(path_parameters)
@@ -129,7 +129,7 @@ def flatmap_path_parameters(context: schemathesis.HookContext, path_parameters: 
 
 @OUTSIDE.hook
 def flatmap_query(context: schemathesis.HookContext, query: Json) -> st.SearchStrategy[Json]:
-    """Half of the time valid log sizes."""
+    """Use valid log sizes half of the time."""
     return st.one_of(st.just(query), SIZES) if query else st.just(query)
 
 

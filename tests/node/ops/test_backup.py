@@ -1,4 +1,4 @@
-"""A backup is whole, is of one moment, never takes the place of a file, and fails without a trace."""
+"""A backup is complete and of one moment, never replaces a file, and leaves nothing behind if it fails."""
 
 import os
 import resource
@@ -22,7 +22,7 @@ from tests.node.store_host import NODE, Host
 
 @pytest.fixture
 def store(tmp_path: Path) -> Path:
-    """The store of a node that stands still."""
+    """Return the store of a node that does not run."""
     (tmp_path / "data").mkdir()
     opened = SqliteStore(tmp_path / "data" / "enc.db")
     Host(opened).found()
@@ -41,7 +41,7 @@ def names(directory: Path) -> list[str]:
 
 
 def refusal(store: Path, to: Path, kind: type[EncError]) -> str:
-    """Why there is no copy; nothing is left of it."""
+    """Return the error of a failed backup, after checking that it leaves no file."""
     before = names(to.parent) if to.parent.exists() else None
     with pytest.raises(kind) as caught:
         backup(store, to)
@@ -76,7 +76,7 @@ def test_a_backup_is_one_file_for_its_owner_alone(store: Path, to: Path, umask: 
     assert (stat.S_IMODE(to.stat().st_mode), to.stat().st_size) == (0o600, size)
     assert to.stat().st_nlink == 1
     with closing(sqlite3.connect(to)) as db:
-        assert db.execute("PRAGMA journal_mode").fetchone() == ("delete",), "reading it leaves one file too"
+        assert db.execute("PRAGMA journal_mode").fetchone() == ("delete",), "reading it adds no other file"
 
 
 def test_a_backup_leaves_nothing_beside_the_store(store: Path, to: Path) -> None:
@@ -159,7 +159,7 @@ def test_a_failure_while_it_copies_names_the_one_that_failed(
 
 
 def test_a_disk_that_gets_full_leaves_nothing(store: Path, to: Path) -> None:
-    """A limit on the size of files stands for the full disk."""
+    """A limit on the size of files simulates a full disk."""
     program = "from enc.cli import main; main()"
     command = [sys.executable, "-c", program, "node", "backup", "--data", str(store.parent), "--to", str(to)]
     limit = store.stat().st_size // 2
@@ -168,7 +168,7 @@ def test_a_disk_that_gets_full_leaves_nothing(store: Path, to: Path) -> None:
         capture_output=True,
         text=True,
         timeout=60,
-        env={**os.environ, "PYTHONDONTWRITEBYTECODE": "1"},  # the limit would cut the bytecode that it writes
+        env={**os.environ, "PYTHONDONTWRITEBYTECODE": "1"},  # the limit would truncate the bytecode that it writes
         preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit)),
     )
     assert (done.returncode, done.stdout) == (1, "")

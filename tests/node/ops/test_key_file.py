@@ -1,4 +1,4 @@
-"""The node's key file: made once, whole or not at all, and refused when others could have read it."""
+"""The node's key file: created once, complete or not at all, and rejected if others could have read it."""
 
 import fcntl
 import multiprocessing
@@ -31,14 +31,14 @@ def put(path: Path, text: str, mode: int = 0o600) -> Path:
 
 
 def refusal(path: Path) -> str:
-    """Why the file is refused, by both; nothing that it holds may be told."""
+    """Return why both readers reject the file; no error may contain `held`, the file's secret."""
     held = path.read_bytes().strip()[:16].decode() if path.is_file() else ""
     messages = set()
     for read in (load, load_or_create):
         with pytest.raises(MisuseError) as caught:
             read(path)
-        told = "".join(traceback.format_exception(caught.value))
-        assert not held or held not in told
+        text = "".join(traceback.format_exception(caught.value))
+        assert not held or held not in text
         assert caught.value.__context__ is None or isinstance(caught.value.__context__, OSError | ValueError)
         assert str(path) in caught.value.message
         messages.add(caught.value.message)
@@ -100,7 +100,7 @@ def test_a_key_that_was_brought(path: Path, text: str) -> None:
 )
 def test_what_is_no_key(path: Path, text: str) -> None:
     assert "does not contain a private key" in refusal(put(path, text))
-    assert path.read_bytes() == text.encode(), "a file that is there is left as it is"
+    assert path.read_bytes() == text.encode(), "an existing file is left as it is"
 
 
 @pytest.mark.parametrize("mode", [0o640, 0o604, 0o620, 0o602, 0o610, 0o601, 0o666])
@@ -272,7 +272,7 @@ def test_one_process_at_a_time_has_drafts_so_none_is_cleared_that_is_written(
     monkeypatch.setattr(os, "unlink", try_lock)
     load_or_create(path)
     assert cleared[0] == ".node.key.0123456789abcdef"
-    assert len(cleared) == (1 if is_there else 2), "and the draft of the new key"
+    assert len(cleared) == (1 if is_there else 2), "and the temporary file of the new key"
 
 
 def _start(path: Path, gate: Any, found: Any) -> None:

@@ -1,4 +1,4 @@
-"""A node makes itself known in a registry: in the background, until it is done, and anew when that changes."""
+"""A node registers itself in a registry: in the background, until it succeeds, and again when its URL changes."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,11 +18,11 @@ from tests.core.world import person
 from tests.node.running import RunningNode
 
 TRIES = 5000
-"""Requests after which something that should have happened counts as lost."""
+"""The number of requests after which an expected change counts as lost."""
 
 
 class Directory:
-    """What a registry answers, one after the other."""
+    """A registry with prepared answers, given one after the other."""
 
     def __init__(self, *answers: Exception | None) -> None:
         self.answers, self.calls = list(answers), 0
@@ -59,7 +59,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Town]:
 
 
 def reached_at(place: Town, seq_pub: bytes, *uris: str) -> None:
-    """The registry says, at last, that the node is reached there."""
+    """Poll the registry until it has the node at this URL."""
     with Client(identity=Identity.new(), registry=place.registry, pins=None) as client:
         registry = client._setup.required_registry()
         for _ in range(TRIES):

@@ -1,4 +1,4 @@
-"""What an operator watches: info, health and metrics."""
+"""Status for operators: info, health and metrics."""
 
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -17,7 +17,7 @@ from tests.core.world import pub
 from tests.node.metrics_page import figures
 from tests.node.served import DEV, PATIENCE_S, SMALL, Served, good, sqlite
 
-# What is watched
+# Status
 
 
 def test_info() -> None:
@@ -33,7 +33,7 @@ def test_info() -> None:
 
 
 def health(node: Served) -> tuple[int, str]:
-    """As tried now."""
+    """Return the node's health, checked now."""
     node.on_loop(lambda: setattr(node.node.pages, "_probe", None))
     response = node.get("/health")
     return response.status_code, response.json()["status"]

@@ -31,7 +31,7 @@ def test_batches_are_made_once_an_interval(host: Host) -> None:
         return len(all_batches(host.store, "vera"))
 
     assert [made(at) for at in (0, 1, 999, 1000, 1500, 2000)] == [1, 1, 1, 2, 2, 3]
-    assert made(-5000) == 4  # a clock that was set back
+    assert made(-5000) == 4  # the clock was set back
     assert [made(at) for at in (-4500, -4000)] == [4, 5]
 
 
@@ -72,7 +72,7 @@ def test_settled_batches_are_kept_for_their_time(host: Host, monkeypatch: pytest
         return [batch.push_seq for batch in all_batches(host.store, "vera")]
 
     assert kept(99_000) == [1, 2, 3, 4]
-    assert kept(99_000 + module.RETIRE_MS) == [2, 4]  # both, though one turn takes one
+    assert kept(99_000 + module.RETIRE_MS) == [2, 4]  # both queues, though one round takes one
     assert kept(299_000) == [2, 4]
     assert kept(299_000 + module.RETIRE_MS) == [4]
 
@@ -90,7 +90,7 @@ def test_a_fault_is_told_and_tried_again(host: Host, error: Exception, monkeypat
     room = PushBatcher(host.store, 1000)
     for at in (0, 500, 1000):
         room.run_if_due(host.now + at)
-    assert len(calls) == 3  # spread twice, retire once
+    assert len(calls) == 3  # make batches twice, retire once
 
 
 def test_on_the_sequencers_thread_batches_follow_by_themselves(host: Host) -> None:

@@ -1,4 +1,4 @@
-"""What a batch says on the wire: the stored bytes of its events, put together and never made anew."""
+"""The body of a batch on the wire: the stored bytes of its events are joined and never encoded again."""
 
 import sqlite3
 from collections.abc import Iterator
@@ -40,7 +40,7 @@ def batch(*parts: EventRange | BatchNotice, push_seq: int = 7) -> PushBatch:
     return PushBatch(push_seq, 0, runs, tuple(part for part in parts if isinstance(part, BatchNotice)))
 
 
-def said(host: Host, *parts: EventRange | BatchNotice, admits: BatchFilter | None = None) -> Json:
+def body_of(host: Host, *parts: EventRange | BatchNotice, admits: BatchFilter | None = None) -> Json:
     found: Json = decode(render(host.store, batch(*parts), admits or BatchFilter()))
     return found
 
@@ -50,14 +50,14 @@ def pushed(enclave: bytes, events: list[Event]) -> Json:
 
 
 def test_events_are_the_wire_s_own(host: Host) -> None:
-    """Whatever became of them: updated, erased, deleted; with tags, slots and a Manifest."""
+    """Events that were updated, erased or deleted; with tags, slots and a Manifest."""
     enclave, events = live(host)
     assert {event.content is None for event in events} == {True, False}
-    assert said(host, EventRange(enclave, 0, len(events))) == {
+    assert body_of(host, EventRange(enclave, 0, len(events))) == {
         "push_seq": 7,
         "push": {"enclaves": [pushed(enclave, events)]},
     }
-    for wire in said(host, EventRange(enclave, 0, len(events)))["push"]["enclaves"][0]["events"]:
+    for wire in body_of(host, EventRange(enclave, 0, len(events)))["push"]["enclaves"][0]["events"]:
         check_event(parse_event(encode(wire)), 2)
 
 
@@ -80,7 +80,7 @@ def test_the_bytes_of_a_stored_event_are_used_as_they_are(tmp_path: Path) -> Non
 def test_runs_of_one_enclave_stand_together_and_enclaves_apart(host: Host) -> None:
     one, events = live(host)
     other = host.found("bob", meta={"n": 2})
-    found = said(host, EventRange(one, 1, 2), EventRange(one, 4, 1), EventRange(other, 0, 1))
+    found = body_of(host, EventRange(one, 1, 2), EventRange(one, 4, 1), EventRange(other, 0, 1))
     assert found["push"]["enclaves"] == [
         pushed(one, [events[1], events[2], events[4]]),
         pushed(other, host.store.events(other, 0, 1)),
@@ -89,15 +89,15 @@ def test_runs_of_one_enclave_stand_together_and_enclaves_apart(host: Host) -> No
 
 def test_a_run_ends_where_it_says(host: Host) -> None:
     enclave, events = live(host)
-    assert said(host, EventRange(enclave, 2, 1))["push"]["enclaves"] == [pushed(enclave, events[2:3])]
+    assert body_of(host, EventRange(enclave, 2, 1))["push"]["enclaves"] == [pushed(enclave, events[2:3])]
     last = len(events) - 1
-    assert said(host, EventRange(enclave, last, 5))["push"]["enclaves"] == [pushed(enclave, events[last:])]
+    assert body_of(host, EventRange(enclave, last, 5))["push"]["enclaves"] == [pushed(enclave, events[last:])]
 
 
 def test_a_notice_names_the_latest_and_the_counters(host: Host) -> None:
     enclave, events = live(host)
     for event in events:
-        assert said(host, BatchNotice(enclave, event.seq, {"message": 2, event.type: 9})) == {
+        assert body_of(host, BatchNotice(enclave, event.seq, {"message": 2, event.type: 9})) == {
             "push_seq": 7,
             "notify": {
                 "enclaves": [
@@ -117,7 +117,7 @@ def test_a_notice_names_the_latest_and_the_counters(host: Host) -> None:
 def test_events_and_notices_in_one_body(host: Host) -> None:
     one, _ = live(host)
     other = host.found("bob", meta={"n": 2})
-    found = said(
+    found = body_of(
         host, EventRange(one, 1, 1), BatchNotice(one, 2, {"message": 2}), BatchNotice(other, 0, {"Manifest": 1})
     )
     assert list(found) == ["push_seq", "push", "notify"]
@@ -128,19 +128,21 @@ def test_an_enclave_that_is_not_here_has_nothing_to_say(host: Host) -> None:
     gone, (here, events) = bytes(32), live(host)
     assert render(host.store, batch()) == b'{"push_seq":7}'
     assert render(host.store, batch(EventRange(gone, 0, 3), BatchNotice(gone, 0, {"x": 1}))) == b'{"push_seq":7}'
-    assert said(host, EventRange(gone, 0, 3), EventRange(here, 0, 1))["push"]["enclaves"] == [pushed(here, events[:1])]
+    assert body_of(host, EventRange(gone, 0, 3), EventRange(here, 0, 1))["push"]["enclaves"] == [
+        pushed(here, events[:1])
+    ]
 
 
 def test_a_purged_enclave_has_nothing_to_say(host: Host) -> None:
     enclave, _ = live(host)
     host.send(enclave, "alice", "Terminate")
-    assert "push" in said(host, EventRange(enclave, 0, 3))
-    host.store.purge(enclave, 1)  # one row of many, and none is read any more
+    assert "push" in body_of(host, EventRange(enclave, 0, 3))
+    host.store.purge(enclave, 1)  # one row of many, and no more rows are read
     assert render(host.store, batch(EventRange(enclave, 0, 3), BatchNotice(enclave, 1, {"x": 1}))) == b'{"push_seq":7}'
 
 
 class _Odd(BatchFilter):
-    """Shows every second event, and of counters those of messages."""
+    """Admits every second event, and of the counters only those of messages."""
 
     def shows_event(self, enclave: bytes, item: RawEvent) -> bool:
         return item.seq % 2 == 1
@@ -151,16 +153,16 @@ class _Odd(BatchFilter):
 
 def test_what_is_withheld_leaves_no_trace(host: Host) -> None:
     enclave, events = live(host)
-    found = said(host, EventRange(enclave, 0, 4), admits=_Odd())
+    found = body_of(host, EventRange(enclave, 0, 4), admits=_Odd())
     assert found["push"]["enclaves"] == [pushed(enclave, [events[1], events[3]])]
     assert render(host.store, batch(EventRange(enclave, 0, 1), EventRange(enclave, 2, 1)), _Odd()) == b'{"push_seq":7}'
-    told = said(host, BatchNotice(enclave, 2, {"message": 2, "Update": 1}), admits=_Odd())
-    assert told["notify"]["enclaves"][0]["type_seq"] == {"message": 2}
-    assert said(host, BatchNotice(enclave, 2, {"Update": 1}), admits=_Odd()) == {"push_seq": 7}
+    counters = body_of(host, BatchNotice(enclave, 2, {"message": 2, "Update": 1}), admits=_Odd())
+    assert counters["notify"]["enclaves"][0]["type_seq"] == {"message": 2}
+    assert body_of(host, BatchNotice(enclave, 2, {"Update": 1}), admits=_Odd()) == {"push_seq": 7}
 
 
 def test_what_rights_are_judged_by_comes_with_each_event(host: Host) -> None:
-    """An Update's and a Delete's subject is the target's type, and a deleted event's is still its own."""
+    """The subject of an Update or a Delete is the target's type; a deleted event keeps its own."""
     enclave, events = live(host)
     items = host.store.items(enclave, 0, 100)
     assert [item.author for item in items] == [event.from_ for event in events]

@@ -1,8 +1,8 @@
-"""Everything goes wrong at once, and still the handler has each event once, in order, and none is missing.
+"""All faults at once, and the handler still has each event once, in order, with none missing.
 
-4,000 events over 50 enclaves, or 20,000 under `make soak`, are pushed by a node that is killed again and again, to a
-receiver that fails, hangs, takes what it says it has not, and is killed while it hands over and before it answers. What
-goes wrong, and when, is drawn from a seed: by counts, not by a clock.
+A node that is killed repeatedly pushes 4,000 events of 50 enclaves, or 20,000 under `make soak`, to a receiver that
+fails, hangs, answers an error for events that it has stored, and is killed while it delivers and before it answers. A
+seed determines the faults and their times, which are counts, not seconds.
 """
 
 import asyncio
@@ -33,9 +33,9 @@ from tests.tiers import rounds
 SEED = 20_000
 ENCLAVES, EACH = 50, min(rounds(80), 400)
 PARTS = 4
-"""The node and the receiver die once in each."""
+"""The number of parts; the node and the receiver die once in each."""
 MAX_EVENTS, MAX_PUSHES = 300, 8
-"""Of one life, before the receiver dies."""
+"""The most events, or pushes, in one life of the receiver."""
 LIFE_MS = 50 * 60_000
 SETTINGS = {
     "ENC_NODE_PUSH_INTERVAL_S": "0.1",
@@ -60,7 +60,7 @@ MANIFEST = {
 
 
 def commits(hook: str) -> tuple[list[Commit], list[Commit], list[Commit]]:
-    """What founds the enclaves, what registers the endpoint in each, and what is pushed."""
+    """Return the commits that create the enclaves, that register the endpoint in each, and that are pushed."""
     exp, alice = time.time_ns() // 1_000_000 + LIFE_MS, person("alice")
     founding = [build_manifest(alice, compact_json({**MANIFEST, "meta": {"n": n}}), exp) for n in range(ENCLAVES)]
     ids = [commit.enclave for commit in founding]
@@ -75,7 +75,7 @@ def bodies(commits: Sequence[Commit]) -> list[bytes]:
 
 
 class Node:
-    """A node on one port, over its deaths."""
+    """A node on one port, which is restarted after each death."""
 
     def __init__(self, data: Path) -> None:
         self._data, self._port = data, free_port()
@@ -90,7 +90,7 @@ class Node:
 
 
 class Receiver:
-    """A receiver on one port, over its deaths."""
+    """A receiver on one port, which is restarted after each death."""
 
     def __init__(self, node: RunningNode, state: Path) -> None:
         port = free_port()
@@ -108,17 +108,17 @@ class Receiver:
 
 
 class Part(Struct):
-    """One part of the story: while these commits are taken, the node dies once, and so does the receiver."""
+    """One part of the test: while these commits are accepted, the node dies once, and so does the receiver."""
 
     messages: list[Commit]
     node_dies: int
-    """After so many commits."""
+    """The number of accepted commits after which the node dies."""
     receiver_dies: dict[str, int]
-    """How; empty: when the node has all of them."""
+    """Orders for the receiver's death; if empty, it ends when the node has all commits of the part."""
 
 
 def story(messages: Sequence[Commit]) -> Iterator[Part]:
-    """Every order to die comes before what the part brings has come."""
+    """Yield the parts; in each, the deaths come before all of its events have arrived."""
     dice, size = random.Random(SEED), len(messages) // PARTS
     for n in range(PARTS):
         way = ("die_in_event", "die_before_answer", "die_after_event", "")[n]
@@ -167,11 +167,11 @@ def test_each_event_is_handed_over_once_in_order_and_none_is_missing(tmp_path: P
     troubles = Counter(Path(f"{receiver.state}.troubles").read_text().split())
     assert set(troubles) == {"fail", "lose", "hang"}
     with closing(sqlite3.connect(tmp_path / "node" / "enc.db")) as db:
-        assert db.execute("SELECT count(*) FROM batches WHERE state = 2").fetchone()[0], "no batch has died"
+        assert db.execute("SELECT count(*) FROM batches WHERE state = 2").fetchone()[0], "no batch became a dead letter"
 
 
 def check_seen(seen: Sequence[tuple[str, int, str]], data: Path, founding: Sequence[Commit]) -> None:
-    """The handler's table against the logs: all events but the first two of each enclave, each once, in order."""
+    """Check the handler's table against the logs: all events but the first two of each enclave, each once, in order."""
     handed = defaultdict[str, list[tuple[int, str]]](list)
     for enclave, seq, id_ in seen:
         handed[enclave].append((seq, id_))

@@ -37,14 +37,14 @@ SCHEMA = [
 
 @pytest.fixture(params=["memory", "sqlite"])
 def node(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Served]:
-    """A node on each store, whose batches are made when a test wants one."""
+    """Serve a node on each kind of store; tests make its batches on demand."""
     store: Store = MemoryStore() if request.param == "memory" else SqliteStore(tmp_path / "enc.db")
     with closing(store), Served(CONFIG, store) as served:
         yield served
 
 
 def at(name: str, url: str = URL) -> Json:
-    """A member of `initial_state` with an endpoint."""
+    """Return an entry of `initial_state` with an endpoint."""
     return {"identity": pub(name), "endpoint": url}
 
 
@@ -52,15 +52,15 @@ def found(node: Served, **state: list[Any]) -> Enclave:
     return node.found(manifest(SCHEMA, {"Owner": [pub("alice")], **state}))
 
 
-def heard(node: Served, name: str, url: str = URL) -> list[int]:
-    """The seqs of the events that were pushed to somebody, in order."""
+def pushed_seqs(node: Served, name: str, url: str = URL) -> list[int]:
+    """Return the seqs of the events that were pushed to somebody, in order."""
     spread(node)
     runs = [run for batch in node.store.list_batches(person(name).public, url, 0, 1 << 62, 100) for run in batch.runs]
     return [seq for run in runs for seq in range(run.first_seq, run.first_seq + run.count)]
 
 
-def told(node: Served, name: str, url: str = URL) -> dict[str, int]:
-    """The types of the events that somebody was only told of, each with its latest type_seq."""
+def notified_types(node: Served, name: str, url: str = URL) -> dict[str, int]:
+    """Return the types of the events that somebody was only notified of, each with its latest type_seq."""
     spread(node)
     counts: dict[str, int] = {}
     for batch in node.store.list_batches(person(name).public, url, 0, 1 << 62, 100):
@@ -82,14 +82,14 @@ CONTENTS: dict[str, Any] = {
     "Force_Move": NOBODY,
     "Transfer_Owner": {"new_owner": pub("olga")},
 }
-"""Contents that change nobody's rights, but for a Member's who leaves: no table gives one P or N."""
+"""Contents that change no rights, except those of a Member who leaves: no table gives a Member P or N."""
 LAST = ("Pause", "Resume", "Terminate", "Migrate")
 
 
 @pytest.mark.parametrize("end", ["Terminate", "Migrate"])
 @pytest.mark.parametrize("name", MATRICES)
 def test_every_cell_of_p_and_n(node: Served, name: str, end: str) -> None:
-    """All who hold a role have an endpoint since the Manifest; one event of each type."""
+    """All holders of a role have an endpoint since the Manifest; there is one event of each type."""
     table, schema = MATRICES[name]
     named = {role for entry in schema for role in (entry["role"], *entry.get("target_roles", ()))}
     held = {who: (named | {"Owner"}) & set(roles.split()) for who, roles in PEOPLE.items()}
@@ -113,8 +113,8 @@ def test_every_cell_of_p_and_n(node: Served, name: str, end: str) -> None:
             elif "N" in rights:
                 notices[who][type_] = 1
     assert any(pushes.values()) or any(notices.values()) or name == "section 7"
-    assert {who: heard(node, who) for who in held} == pushes
-    assert {who: told(node, who) for who in held} == notices
+    assert {who: pushed_seqs(node, who) for who in held} == pushes
+    assert {who: notified_types(node, who) for who in held} == notices
 
 
 # The dynamic roles, and both rights at once
@@ -123,16 +123,16 @@ def test_every_cell_of_p_and_n(node: Served, name: str, end: str) -> None:
 def test_self_and_node_are_pushed_what_is_theirs(node: Served) -> None:
     enclave = found(node, Ear=[at("bob"), at("carol"), at("node")])
     mine, report = say(enclave, "mine"), say(enclave, "Report")
-    assert heard(node, "bob") == [mine.seq]
-    assert heard(node, "carol") == []
-    assert heard(node, "node") == [report.seq]
+    assert pushed_seqs(node, "bob") == [mine.seq]
+    assert pushed_seqs(node, "carol") == []
+    assert pushed_seqs(node, "node") == [report.seq]
 
 
 def test_who_is_pushed_an_event_is_not_told_of_it_besides(node: Served) -> None:
     enclave = found(node, View=[at("vera")], Ear=[at("vera")])
     message = say(enclave)
     say(enclave, "note")
-    assert (heard(node, "vera"), told(node, "vera")) == ([message.seq], {"note": 1})
+    assert (pushed_seqs(node, "vera"), notified_types(node, "vera")) == ([message.seq], {"note": 1})
 
 
 def test_edits_go_where_their_target_went_and_are_counted_by_their_own_type(node: Served) -> None:
@@ -141,8 +141,8 @@ def test_edits_go_where_their_target_went_and_are_counted_by_their_own_type(node
         message = say(enclave)
     edits = [enclave.send("bob", "Update", text, about(message)).seq for text in ("new", "newer")]
     edits.append(enclave.send("bob", "Delete", {"reason": "author"}, about(message)).seq)
-    assert heard(node, "vera") == [1, 2, *edits]
-    assert told(node, "nick") == {"message": 2, "Update": 2, "Delete": 1}
+    assert pushed_seqs(node, "vera") == [1, 2, *edits]
+    assert notified_types(node, "nick") == {"message": 2, "Update": 2, "Delete": 1}
 
 
 # Endpoints
@@ -168,7 +168,7 @@ def test_an_endpoint_lives_from_the_next_event_until_its_role_goes(node: Served,
     say(enclave)
     enclave.send("alice", "Grant", has("vera", "View"))  # the role comes back, the endpoint does not
     say(enclave)
-    assert heard(node, "vera") == [first.seq]
+    assert pushed_seqs(node, "vera") == [first.seq]
     assert node.store.endpoints(enclave.id) == {}
 
 
@@ -178,7 +178,7 @@ def test_a_grant_push_replaces_the_endpoint_and_a_grant_leaves_it(node: Served) 
     old = say(enclave)
     enclave.send("alice", "Grant_Push", has("vera", "View", endpoint=OTHER_URL))
     new = say(enclave)
-    assert (heard(node, "vera"), heard(node, "vera", OTHER_URL)) == ([old.seq], [new.seq])
+    assert (pushed_seqs(node, "vera"), pushed_seqs(node, "vera", OTHER_URL)) == ([old.seq], [new.seq])
 
 
 def test_a_role_that_goes_leaves_the_endpoint_of_another(node: Served) -> None:
@@ -186,7 +186,7 @@ def test_a_role_that_goes_leaves_the_endpoint_of_another(node: Served) -> None:
     enclave.send("alice", "Revoke", has("vera", "View"))
     say(enclave)
     assert node.store.endpoints(enclave.id) == {(person("vera").public, "Ear"): OTHER_URL}
-    assert (told(node, "vera"), told(node, "vera", OTHER_URL)) == ({}, {"message": 1})
+    assert (notified_types(node, "vera"), notified_types(node, "vera", OTHER_URL)) == ({}, {"message": 1})
 
 
 def test_an_owner_s_endpoint_goes_with_the_ownership(node: Served) -> None:
@@ -194,11 +194,11 @@ def test_an_owner_s_endpoint_goes_with_the_ownership(node: Served) -> None:
     move = enclave.send("alice", "Move", change("bob", 0, EAR))
     enclave.send("alice", "Transfer_Owner", {"new_owner": pub("carol")})
     enclave.send("carol", "Move", change("bob", EAR, 0))
-    assert heard(node, "alice") == [move.seq]
+    assert pushed_seqs(node, "alice") == [move.seq]
     assert node.store.endpoints(enclave.id) == {}
 
 
-# What goes out
+# Contents of pushes
 
 
 def test_a_pull_and_the_deliveries(node: Served) -> None:
@@ -213,4 +213,4 @@ def test_a_pull_and_the_deliveries(node: Served) -> None:
     shown = enclave.ask("alice", "Deliveries")["endpoints"]
     assert {(each["identity"], each["trait"]) for each in shown} == {(pub("vera"), "View"), (pub("nick"), "Ear")}
     enclave.send("alice", "Revoke", has("vera", "View"))
-    assert "push" not in pull(enclave, "vera", 1)[0], "what the role gave is withheld without it"
+    assert "push" not in pull(enclave, "vera", 1)[0], "without the role, the rights that it gave are withheld"

@@ -1,4 +1,4 @@
-"""What an operator sees of deliveries."""
+"""Metrics of deliveries."""
 
 from enc.node.ops.metrics import CachedReading, Metrics
 from enc.node.store.push_interface import DeliveryResult

@@ -1,4 +1,4 @@
-"""Which batch goes next: one of a queue at a time, in order, and nobody who answers waits for those who do not."""
+"""The order of batches: each queue sends one at a time, in order, and slow recipients do not delay quick ones."""
 
 import sys
 from collections import defaultdict
@@ -21,7 +21,7 @@ def due(queue: int, push_seq: int = 1, tries: int = 0, size: int = 100, host: st
 
 
 def taken(schedule: Schedule, now: int = NOW) -> list[int]:
-    """The queues that go now."""
+    """Return the queues whose batches may be sent now."""
     found = []
     while (one := schedule.take(now)) is not None:
         found.append(one.queue)
@@ -118,7 +118,7 @@ def test_what_was_failing_before_a_restart_is_failing_after_it() -> None:
 
 
 def filled(standing: QueueHealth, bounds: Bounds, size: int = 100) -> int:
-    """How many queues of one standing are on their way when no more may go."""
+    """Return how many queues of one health are in flight when no more may be sent."""
     schedule = Schedule(bounds)
     queues = range(1, 101)
     known(schedule, standing, *queues)
@@ -302,7 +302,7 @@ class Model(RuleBasedStateMachine):
         self.flying: dict[int, DueBatch] = {}
         self.telling: dict[int, DueBatch] = {}
         self.fresh: dict[int, list[int]] = defaultdict(list)
-        """The first tries of each queue's batches, as they went out."""
+        """The first tries of each queue's batches, in the order in which they were sent."""
 
     @rule(queue=st.integers(1, 40), count=st.integers(1, 3))
     def make(self, queue: int, count: int) -> None:
@@ -378,7 +378,7 @@ class Model(RuleBasedStateMachine):
         assert len(schedule._hosts) <= 33
 
     def teardown(self) -> None:
-        """Once everybody answers, everything goes out."""
+        """Let all endpoints answer; then every batch must be delivered."""
         for _ in range(10_000):
             self.keep()
             if not any(self.store.values()):
@@ -402,7 +402,7 @@ TestModel.settings = settings(max_examples=60, stateful_step_count=40, deadline=
 @settings(max_examples=30, deadline=None)
 @given(st.integers(0, 2000), st.integers(1, 40), st.randoms(use_true_random=False))
 def test_live_queues_go_at_once_whatever_the_number_of_dead_ones(dead: int, live: int, random: object) -> None:
-    """The dead ones hang for ever: none of their tries ever ends."""
+    """The dead queues hang for ever: none of their tries ends."""
     schedule = Schedule(Bounds(connections=64))
     known(schedule, QueueHealth.QUICK, *range(live))
     queues = [due(10_000 + i, tries=i % 3) for i in range(dead)] + [due(queue) for queue in range(live)]
@@ -419,7 +419,7 @@ def test_live_queues_go_at_once_whatever_the_number_of_dead_ones(dead: int, live
 
 
 def test_a_thousand_endpoints_half_of_them_dead_and_a_hundred_thousand_batches_take_no_memory() -> None:
-    """What is held goes with the number of queues, up to bounds: not with what waits, nor with how long it goes on."""
+    """Memory grows with the number of queues, up to bounds, not with the waiting batches or with time."""
     schedule = Schedule(Bounds(max_retry_ms=4000))
     left = {queue: [Waiting(push_seq, NOW) for push_seq in range(1, 101)] for queue in range(1000)}
     now, sent, largest = NOW, 0, 0
@@ -444,7 +444,7 @@ def test_a_thousand_endpoints_half_of_them_dead_and_a_hundred_thousand_batches_t
 
 
 def held(schedule: Schedule) -> int:
-    """Bytes, counted object by object."""
+    """Return the size of an object in bytes, with everything that it refers to."""
     lines = [entry for line in schedule._lines for entry in line]
     parts: list[object] = [
         schedule._known,

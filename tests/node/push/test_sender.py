@@ -49,10 +49,10 @@ class Waiting(Struct):
 
 
 class World:
-    """A store with batches, the node that settles them, and endpoints. Failures are put where a test wants them."""
+    """A store with batches, the node that records their results, and endpoints; a test can make each of them fail."""
 
     def __init__(self, batches: dict[int, int]) -> None:
-        """So many batches for each queue."""
+        """Create this many batches for each queue."""
         self.now = START
         self.store = {
             queue: [Waiting(push_seq) for push_seq in range(1, count + 1)] for queue, count in batches.items()
@@ -179,7 +179,7 @@ def test_what_follows_in_a_queue_goes_without_a_look_at_all_queues() -> None:
 
 
 def test_more_queues_than_one_look_finds(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Those that come first do not hide those behind them, however long they take."""
+    """Slow queues at the front must not hide the queues behind them."""
 
     async def answer(queue: int, push_seq: int) -> str:
         if queue <= 20:
@@ -195,7 +195,7 @@ def test_more_queues_than_one_look_finds(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 def test_a_batch_is_not_sent_again_while_its_outcome_is_not_durable() -> None:
-    """However often the store cannot be written, and whatever it still says is due."""
+    """The store cannot be written for a while, and still reports the batch as due."""
     world = World({1: 2})
     refused = iter([False] * 20)
     world.is_durable = lambda: next(refused, True)
@@ -368,7 +368,7 @@ def test_a_delivery_opens_as_the_kernel_says() -> None:
 
 
 class Side:
-    """`PushSupervisor` with a process that a test plays."""
+    """`PushSupervisor` with a process that the test simulates."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, program: str) -> None:
         self.settled: list[DeliveryResult] = []

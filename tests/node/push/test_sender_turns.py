@@ -1,4 +1,4 @@
-"""Queues take turns where there is not time for all: nobody is kept waiting for ever by who stands before them."""
+"""Queues take turns when there is not time for all: none waits for ever behind others."""
 
 import asyncio
 from collections import Counter
@@ -14,7 +14,7 @@ QUEUES, PER_S = 300, 100.0
 
 
 class Reads:
-    """Every queue always has something due, all at one host."""
+    """Every queue always has a due batch, all at one host."""
 
     def __init__(self) -> None:
         self.tries: Counter[int] = Counter()

@@ -1,4 +1,4 @@
-"""Deliveries by real nodes: what is pushed arrives, in order, whatever becomes of endpoints, senders and nodes."""
+"""Deliveries by real nodes: pushes arrive in order, even if endpoints, senders and nodes fail."""
 
 import json
 import os
@@ -31,7 +31,7 @@ from tests.node.served import NODE, Served
 from tests.plain_http import NO_TLS
 
 TURNS = 10_000
-"""How often a node may be asked before what should happen counts as lost."""
+"""The number of polls of a node after which an expected change counts as lost."""
 QUICK = {
     "ENC_NODE_PUSH_INTERVAL_S": "0.01",
     "ENC_NODE_PUSH_FIRST_RETRY_S": "0.01",
@@ -47,13 +47,13 @@ def hooks() -> Iterator[Hooks]:
 
 
 def started(tmp_path: Path, *flags: str, **push: object) -> RunningNode:
-    """A node that is quick to try again; `push` are settings of [push]."""
+    """Start a node with short pauses between tries; `push` are settings of [push]."""
     settings = {f"ENC_NODE_PUSH_{name.upper()}": str(value) for name, value in push.items()}
     return RunningNode(tmp_path / "node", *flags, env=QUICK | settings)
 
 
 def opened(node: RunningNode, hooks: Hooks, *names: str, trait: str = "dataview") -> Room:
-    """An enclave whose messages are pushed to these people."""
+    """Create an enclave whose messages are pushed to these people."""
     room = Room(node, **PUSHED)
     for name in names:
         register(room, hooks, name, trait)
@@ -69,7 +69,7 @@ def say(room: Room, count: int = 1) -> list[Receipt]:
 
 
 def children(pid: int) -> list[int]:
-    """Senders that a node has started."""
+    """Return the process ids of the senders that a node has started."""
     found = []
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():
@@ -83,7 +83,7 @@ def children(pid: int) -> list[int]:
 
 
 class Watched:
-    """A process whose end can be waited for."""
+    """A process whose end can be awaited."""
 
     def __init__(self, pid: int) -> None:
         self.pid, self._descriptor = pid, os.pidfd_open(pid)
@@ -94,7 +94,7 @@ class Watched:
     def await_end(self) -> None:
         poll = select.poll()
         poll.register(self._descriptor, select.POLLIN)
-        assert poll.poll(PATIENCE_S * 1000), "it has not ended"
+        assert poll.poll(PATIENCE_S * 1000), "the process has not ended"
         os.close(self._descriptor)
 
 
@@ -110,7 +110,7 @@ def metric(node: RunningNode, name: str) -> float:
 
 
 def comes_to(node: RunningNode, name: str, value: float) -> None:
-    """The node itself says that it has come to this."""
+    """Poll the node's metric until it has this value."""
     for _ in range(TURNS):
         if metric(node, name) == value:
             return
@@ -118,7 +118,7 @@ def comes_to(node: RunningNode, name: str, value: float) -> None:
 
 
 def entries(node: RunningNode, event: str) -> list[dict[str, Any]]:
-    """Lines of the log."""
+    """Return the entries of this event in the node's log."""
     return [entry for line in node.log().splitlines() if (entry := json.loads(line))["event"] == event]
 
 
@@ -130,7 +130,7 @@ def command(node: RunningNode, *words: str, warning: str = "") -> str:
 
 
 def in_full(numbers: list[int]) -> bool:
-    """Every number from 1 on came, some perhaps twice."""
+    """Return whether every number from 1 on is present; some may be repeated."""
     return sorted(set(numbers)) == list(range(1, max(numbers, default=0) + 1))
 
 
@@ -280,7 +280,7 @@ def test_sixty_endpoints_half_of_them_hanging(tmp_path: Path, hooks: Hooks) -> N
 
 
 def test_what_hung_before_a_restart_delays_nobody_after_it(tmp_path: Path, hooks: Hooks) -> None:
-    """There are more of them than connections, and none of their tries ends."""
+    """More endpoints hang than there are connections, and none of their tries ends."""
     stuck = [f"hook{i}" for i in range(8)]
     hooks.answers = lambda name, push_seq: 503 if name in stuck else 200
     with started(tmp_path, connections=4, first_retry_s=600, max_retry_s=600) as node:
@@ -329,7 +329,7 @@ def test_no_log_has_the_contents_or_the_path_of_an_endpoint(tmp_path: Path, hook
         assert "/vera" not in node.log()
 
 
-# Whatever dies
+# Processes that die
 
 
 def test_a_sender_that_is_killed_is_replaced_and_nothing_is_lost(tmp_path: Path, hooks: Hooks) -> None:
@@ -381,7 +381,7 @@ def test_a_node_stops_in_order_while_an_endpoint_hangs(tmp_path: Path, hooks: Ho
 
 
 def test_a_delivery_that_ends_while_the_sender_stops_is_kept(tmp_path: Path, hooks: Hooks) -> None:
-    """It finishes what is under way, and the node writes it down."""
+    """The sender finishes deliveries in flight, and the node records their results."""
     settled: list[DeliveryResult] = []
     config = structs.replace(CONFIG, data=str(tmp_path), push=PushSettings(interval_s=0.01))
     with Served(CONFIG, SqliteStore(config.store_path)) as served:
@@ -405,7 +405,7 @@ def test_a_delivery_that_ends_while_the_sender_stops_is_kept(tmp_path: Path, hoo
 
 
 def test_the_sender_is_not_given_the_node_s_key(tmp_path: Path, hooks: Hooks) -> None:
-    """It asks for the key of each recipient."""
+    """The sender asks the node for the key of each recipient."""
     with started(tmp_path) as node:
         say(opened(node, hooks, "vera"))
         hooks.until(lambda: hooks.numbers("vera") == [1])
@@ -418,7 +418,7 @@ def test_the_sender_is_not_given_the_node_s_key(tmp_path: Path, hooks: Hooks) ->
 
 
 def memory(pid: int) -> bytes:
-    """What a process holds where it may write."""
+    """Return the contents of a process's writable memory."""
     parts = []
     with Path(f"/proc/{pid}/mem").open("rb", 0) as mem:
         for line in Path(f"/proc/{pid}/maps").read_text().splitlines():

@@ -24,7 +24,7 @@ def enclave(node: Served) -> Enclave:
     return room(node)
 
 
-def told(enclave: Enclave, name: str, **body: Any) -> list[Json]:
+def deliveries_of(enclave: Enclave, name: str, **body: Any) -> list[Json]:
     found: list[Json] = enclave.ask(name, "Deliveries", **body)["endpoints"]
     return found
 
@@ -36,13 +36,13 @@ def names(endpoints: list[Json]) -> list[tuple[str, str]]:
 def test_the_owner_sees_every_endpoint(enclave: Enclave) -> None:
     register(enclave, "vera", "helper", OTHER_URL)
     expected = sorted([(pub("vera"), "dataview"), (pub("nick"), "watcher"), (pub("vera"), "helper")])
-    assert names(told(enclave, "alice")) == expected
+    assert names(deliveries_of(enclave, "alice")) == expected
 
 
 def test_anyone_else_sees_their_own(enclave: Enclave) -> None:
     register(enclave, "vera", "helper", OTHER_URL)
-    assert names(told(enclave, "vera")) == [(pub("vera"), "dataview"), (pub("vera"), "helper")]
-    assert names(told(enclave, "nick")) == [(pub("nick"), "watcher")]
+    assert names(deliveries_of(enclave, "vera")) == [(pub("vera"), "dataview"), (pub("vera"), "helper")]
+    assert names(deliveries_of(enclave, "nick")) == [(pub("nick"), "watcher")]
     for name in ("bob", "carol", "mallory"):  # a member, an admin, a stranger
         assert enclave.ask(name, "Deliveries") == {"endpoints": []}
 
@@ -50,12 +50,12 @@ def test_anyone_else_sees_their_own(enclave: Enclave) -> None:
 def test_endpoints_of_other_enclaves_are_not_told_of(node: Served, enclave: Enclave) -> None:
     other = node.found(PUSHED)
     register(other, "carol", "helper")
-    assert names(told(other, "alice")) == [(pub("carol"), "helper")]
-    assert pub("carol") not in {identity for identity, _ in names(told(enclave, "alice"))}
+    assert names(deliveries_of(other, "alice")) == [(pub("carol"), "helper")]
+    assert pub("carol") not in {identity for identity, _ in names(deliveries_of(enclave, "alice"))}
 
 
 def test_before_the_first_batch(enclave: Enclave) -> None:
-    (found,) = told(enclave, "vera")
+    (found,) = deliveries_of(enclave, "vera")
     assert found == {
         "identity": pub("vera"),
         "trait": "dataview",
@@ -87,25 +87,27 @@ def test_how_a_queue_stands(node: Served, enclave: Enclave) -> None:
         "last_error_at": now + 2,
     }
     queue_of = {"push_seq": 4, "waiting": 2, "oldest": made[0], "delivered": 1, "dead": 1}
-    assert told(enclave, "vera") == [{**seen, "queue": queue_of}]
-    assert seen in told(enclave, "alice"), "a queue is over all enclaves: its figures are for its recipient alone"
+    assert deliveries_of(enclave, "vera") == [{**seen, "queue": queue_of}]
+    assert seen in deliveries_of(enclave, "alice"), (
+        "a queue covers all enclaves: only its recipient may see its figures"
+    )
 
 
 def test_it_is_about_the_url_that_is_registered_now(node: Served, enclave: Enclave) -> None:
     say(enclave, "one")
     register(enclave, "vera", "dataview", OTHER_URL)
-    (found,) = told(enclave, "vera")
+    (found,) = deliveries_of(enclave, "vera")
     assert (found["url"], found["queue"]["push_seq"]) == (OTHER_URL, 0)
     revoke(enclave, "vera", "dataview")
-    assert told(enclave, "vera") == []
+    assert deliveries_of(enclave, "vera") == []
 
 
 def test_an_error_tells_nothing_of_the_node_s_network(node: Served, enclave: Enclave) -> None:
     say(enclave, "one")
     queue = report(node, "vera").queue
     settle(node, DeliveryResult(queue, 1, node.clock.now, "connect 10.0.0.8:5432 refused", next_try=node.clock.now + 1))
-    assert told(enclave, "alice")[-1 if pub("vera") > pub("nick") else 0]["last_error"] == "failed"
-    assert told(enclave, "vera")[0]["last_error"] == "failed"
+    assert deliveries_of(enclave, "alice")[-1 if pub("vera") > pub("nick") else 0]["last_error"] == "failed"
+    assert deliveries_of(enclave, "vera")[0]["last_error"] == "failed"
 
 
 @pytest.mark.parametrize(

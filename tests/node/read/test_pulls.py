@@ -1,4 +1,4 @@
-"""A Pull returns the asker's own batches as they were pushed, with the events that the asker may have now."""
+"""A Pull returns the caller's own batches as they were pushed, with the events that the caller may read now."""
 
 import weakref
 from collections.abc import Iterator
@@ -479,7 +479,7 @@ def test_rights_are_asked_for_once_for_each_kind(enclave: Enclave, monkeypatch: 
 
 
 def test_of_many_enclaves_one_is_held_at_a_time(node: Served, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A policy may take megabytes, and a page may be about thousands of them."""
+    """A policy may take megabytes, and a page may cover thousands of them."""
     for _ in range(3):
         room(node).send("bob", "message", "x")
     spread(node)
@@ -495,4 +495,4 @@ def test_of_many_enclaves_one_is_held_at_a_time(node: Served, monkeypatch: pytes
     (batch,) = pull(node.found(CLOSED), "vera", 1)
     assert len(batch["push"]["enclaves"]) == 3
     assert len(most) == 4
-    assert max(most) <= 3  # the asker's, the previous and the current one
+    assert max(most) <= 3  # the policies of the caller's, the previous and the current enclave

@@ -1,4 +1,4 @@
-"""Queries: filters against the log, who may read what, erased contents, restarts."""
+"""Queries: filters against the log, read rights, erased contents, restarts."""
 
 from itertools import pairwise
 from pathlib import Path
@@ -102,7 +102,7 @@ def test_statuses(life: Life) -> None:
     assert set(found.values()) == {("active", None)}
 
 
-# Who may read what
+# Read rights
 
 
 CLUB: Json = {
@@ -236,7 +236,7 @@ def test_a_closed_gate_takes_reading_away(node: Served) -> None:
     assert enclave.seqs("carol") == [1]
 
 
-# Who may read nothing
+# Identities without read rights
 
 
 def test_anyone_may_ask_what_the_enclave_says_of_themselves_and_for_that_leaf(life: Life) -> None:

@@ -9,7 +9,7 @@ from enc.node.sequence.commit_intake import CommitIntake, CommitReplies
 
 
 class Loop:
-    """A loop whose time stands until somebody moves it."""
+    """An event loop whose clock advances only when a test moves it."""
 
     def __init__(self) -> None:
         self.now, self.soon, self.later = 100.0, list[Callable[[], None]](), list[tuple[float, Handle]]()

@@ -37,7 +37,7 @@ def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningNode]:
 
 
 async def test_two_clients_of_one_identity_see_each_other_s_commits_in_one_order(node: RunningNode) -> None:
-    """Every commit has one outcome, no seq is given twice, and both hear all of it in the log's order."""
+    """Every commit has one outcome, no seq is used twice, and both clients receive all events in the log's order."""
     room, count = Room(node), 300
     alice = room.reader("alice")
 
@@ -71,7 +71,7 @@ async def test_one_commit_from_fifty_connections_is_accepted_once_and_all_get_it
 
 
 async def from_many(node: RunningNode, commit: Commit, count: int) -> list[Json]:
-    """The same commit by as many connections, all of them open before the first one sends."""
+    """Send the same commit over this many connections, all of which are open before the first one sends."""
 
     async def send(ws: Peer) -> Json:
         await ws.say(commit)
@@ -92,7 +92,7 @@ async def test_one_manifest_from_many_connections_founds_one_enclave(node: Runni
 
 
 async def test_of_contradicting_commits_exactly_one_is_accepted(node: RunningNode) -> None:
-    """Ten connections move bob away from MEMBER: he goes once."""
+    """Ten connections move bob out of MEMBER: exactly one Move succeeds."""
     room = Room(node)
     commits = [room.commit("alice", "Move", move("bob", "MEMBER", "OUTSIDER", n=i)) for i in range(10)]
 
@@ -139,7 +139,7 @@ async def test_commits_of_one_connection_keep_their_order_whatever_others_send(n
 
 
 async def test_a_client_that_disconnects_with_commits_in_flight_loses_nothing(node: RunningNode) -> None:
-    """What the node took stands in the order in which it was sent, and sending all of it again completes it."""
+    """Accepted commits are in the order in which they were sent, and sending all again adds the missing ones."""
     room = Room(node)
     commits = room.say(400)
     async with peer(node) as ws:
@@ -184,8 +184,8 @@ async def test_a_flood_of_nonsense_does_not_keep_others_waiting(node: RunningNod
 
 
 def test_peers_that_always_have_a_commit_in_flight_cannot_keep_the_node_from_stopping(tmp_path: Path) -> None:
-    """The node stops, with 0, although commits keep coming on connections that were there before."""
-    never = {"ENC_NODE_LIMITS_WS_PING_S": "3600"}  # or they would be dropped for answering no ping
+    """The node stops with 0, although commits keep arriving on existing connections."""
+    never = {"ENC_NODE_LIMITS_WS_PING_S": "3600"}  # a ping without an answer would drop these peers
     hasty = "from enc.runtime import serving; serving.GRACE_S = 1"
     with RunningNode(tmp_path / "node", env=never, first=hasty) as node, ExitStack() as stack:
         room = Room(node)
@@ -204,7 +204,7 @@ def test_peers_that_always_have_a_commit_in_flight_cannot_keep_the_node_from_sto
 
 
 def _for_ever(act: Callable[[Any], Any], what: Any) -> None:
-    """Until the connection ends."""
+    """Send until the connection ends."""
     with suppress(OSError):
         while act(what) != b"":
             pass

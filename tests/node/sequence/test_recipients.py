@@ -1,4 +1,4 @@
-"""Who hears of an event is asked seldom, remembered within bounds, and forgotten with whatever did not happen."""
+"""The recipients of an event are computed rarely, cached within bounds, and discarded with a failed transaction."""
 
 from typing import Any
 
@@ -46,7 +46,7 @@ def host() -> CountingHost:
 
 @pytest.fixture
 def judged(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """For each time that recipients are judged, of how many identities."""
+    """Return, for each time that recipients are judged, the number of identities."""
     calls: list[int] = []
 
     def recipients(*args: Any) -> Any:
@@ -84,12 +84,12 @@ def test_each_kind_of_event_is_judged_once_until_rights_change(host: CountingHos
         host.send(enclave, "bob", "Shared", {"key": "topic", "value": str(host.now)})
         host.send(enclave, "alice", "Move", move("carol", "MEMBER", "OUTSIDER"))  # carol has no endpoint
         host.send(enclave, "alice", "Move", move("carol", "OUTSIDER", "MEMBER"))
-    # messages, slots and Moves there and back; all twenty hold the same, so one is asked for all
+    # messages, slots and Moves there and back; all twenty have the same bitmask, so one is judged for all
     assert judged == [1, 1, 1, 1]
     messages = [step.recipients for step in host.steps if step.event is not None and step.event.type == "message"]
     assert len({id(each) for each in messages}) == 1
     assert len(messages[0]) == 20
-    host.send(enclave, "alice", "Revoke", give("v0", "ear"))  # it had none, but it might have
+    host.send(enclave, "alice", "Revoke", give("v0", "ear"))  # it had no endpoints, but might have had
     say(host, enclave, 2)
     assert len(judged) == 6
     assert host.store.asked == 1
@@ -100,7 +100,7 @@ def test_equal_audiences_are_one_object(host: CountingHost) -> None:
     listen(host, enclave, "bob")
     host.steps.clear()
     say(host, enclave, 1, by="alice")
-    say(host, enclave, 1, by="bob")  # he has an endpoint himself, and is asked about apart
+    say(host, enclave, 1, by="bob")  # he has an endpoint himself, and is judged separately
     first, second = audiences(host)
     assert first is second
 
@@ -173,5 +173,5 @@ def test_few_enclaves_and_answers_are_remembered(host: CountingHost, monkeypatch
         assert pushed(host, "vera", enclave=enclave) == [3, 6, 7, 10]
     for name in ("v0", "v1", "v2", "v3", "v4"):
         listen(host, enclaves[0], name)
-    assert list(known._known) == [enclaves[0]]  # one is remembered, whatever its size
+    assert list(known._known) == [enclaves[0]]  # one enclave is cached, whatever its size
     assert person("vera").public in {identity for identity, _ in known._known[enclaves[0]].urls}

@@ -1,4 +1,4 @@
-"""What one transaction does to who hears of what, before the store has any of it."""
+"""Changes of recipients within one transaction, before the store has any of it."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -26,7 +26,7 @@ def host(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Host]:
 
 
 def test_eviction_inside_a_batch_loses_an_event(host: Host, monkeypatch: Any) -> None:
-    """A registers an endpoint, B's endpoints push A out of memory, A's next event: all in one transaction."""
+    """A registers an endpoint, B's endpoints evict A from the cache, then A has an event: all in one transaction."""
     monkeypatch.setattr(module, "MAX_ENDPOINTS", 2)
     a, b = found(host, "a"), found(host, "b")
     for name in ("bob", "carol"):
@@ -42,7 +42,7 @@ def test_eviction_inside_a_batch_loses_an_event(host: Host, monkeypatch: Any) ->
 
 
 def test_eviction_inside_a_batch_sends_to_an_endpoint_that_is_gone(host: Host, monkeypatch: Any) -> None:
-    """vera's url is replaced; A is pushed out; A's next event goes to the url that was taken away."""
+    """vera's URL is replaced, A is evicted, and A's next event must not go to the old URL."""
     monkeypatch.setattr(module, "MAX_ENDPOINTS", 2)
     a, b = found(host, "a"), found(host, "b")
     listen(host, a, "vera", url=URL)
@@ -59,7 +59,7 @@ def test_eviction_inside_a_batch_sends_to_an_endpoint_that_is_gone(host: Host, m
 
 
 def test_a_step_that_failed_leaves_no_rights_behind(host: Host, monkeypatch: Any) -> None:
-    """The Grant that would give vera P is refused since nobody can tell who hears of it; nothing of it stays."""
+    """The Grant that would give vera P fails because its recipients cannot be computed; it leaves no rights behind."""
     enclave = found(host)
     listen(host, enclave, "vera", "ear")  # has no P on messages
     honest = policy_types.recipients

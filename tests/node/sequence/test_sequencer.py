@@ -1,4 +1,4 @@
-"""The sequencer: one batch, one transaction, and nobody hears before the disk has it."""
+"""The sequencer: each batch is one transaction, and receipts and events go out only after it is on disk."""
 
 import threading
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""Signatures checked by other processes: the same verdicts in the same order, whatever becomes of a process."""
+"""Signatures checked by other processes: the same verdicts in the same order, even if a process dies."""
 
 import os
 import signal
@@ -15,7 +15,7 @@ from tests.core.world import START, person
 
 
 def commits(count: int) -> tuple[list[Commit], list[bool]]:
-    """Every third is forged, every fourth is ECDSA."""
+    """Return commits of which every third is forged and every fourth is signed with ECDSA."""
     found, signed = [], []
     for i in range(count):
         commit = build_commit(person("alice"), bytes(32), "note", str(i), START, alg="schnorr" if i % 4 else "ecdsa")
@@ -63,7 +63,7 @@ def test_processes_outlive_a_signal_to_all_and_end_with_their_input() -> None:
     verifiers = SignaturePool(1)
     (process,) = verifiers._processes
     some, signed = commits(8)
-    assert verifiers.check(some) == signed  # by now it has said which signals it ignores
+    assert verifiers.check(some) == signed  # by now it has set the signals that it ignores
     for number in (signal.SIGINT, signal.SIGTERM):
         os.kill(process.pid, number)
     assert verifiers.check(some) == signed

@@ -31,7 +31,7 @@ def certificate(tmp_path: Path) -> Certificate:
 
 @pytest.fixture(scope="module")
 def strict(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningNode]:
-    """A node that waits one second for a request, an idle connection and a pong."""
+    """Serve a node that waits one second for a request, an idle connection and a pong."""
     env = {
         "ENC_NODE_LIMITS_REQUEST_TIMEOUT_S": "1",
         "ENC_NODE_LIMITS_IDLE_TIMEOUT_S": "1",

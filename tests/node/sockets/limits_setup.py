@@ -14,8 +14,7 @@ from enc.node.config import LimitSettings, NodeConfig
 from enc.node.sequence.admitted import AdmittedCommit
 from enc.node.sequence.sequencer import Sequencer
 from tests.core.world import LIFETIME, person
-from tests.node.api.http_requests import dialed
-from tests.node.api.http_requests import heard as read_response
+from tests.node.api.http_requests import dialed, read_response
 from tests.node.memory_store import MemoryStore
 from tests.node.served import DEV, NODE, SMALL, Clock, Enclave, Json, Served
 
@@ -29,14 +28,14 @@ WIDE: Json = {
         {"event": "t" * 64, "operator": "MEMBER", "ops": ["C"]},
     ],
 }
-"""With a type of the maximum length."""
+"""A commit with a type of the maximum length."""
 
 
 def limited(**limits: Any) -> NodeConfig:
     return replace(DEV, limits=LimitSettings(**limits))
 
 
-def heard(peer: socket.socket) -> tuple[int, dict[str, str], Json]:
+def read_last_response(peer: socket.socket) -> tuple[int, dict[str, str], Json]:
     """Return one response, after which the connection is closed."""
     with peer.makefile("rb") as file:
         return read_response(file)
@@ -45,12 +44,12 @@ def heard(peer: socket.socket) -> tuple[int, dict[str, str], Json]:
 def spoken(node: Served, sent: bytes) -> tuple[int, dict[str, str], Json]:
     with dialed(node) as peer:
         peer.sendall(sent)
-        return heard(peer)
+        return read_last_response(peer)
 
 
 @contextmanager
 def filled(config: NodeConfig, contents: list[str]) -> Iterator[Enclave]:
-    """A node with one enclave of these messages by bob."""
+    """Return a node with one enclave, to which bob has sent these messages."""
     clock, store = Clock(), MemoryStore()
     manifest = build_manifest(person("alice"), compact_json(SMALL), clock.now + LIFETIME)
     exps = range(clock.now + LIFETIME, clock.now + LIFETIME + len(contents))

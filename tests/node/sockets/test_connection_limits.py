@@ -24,11 +24,10 @@ from enc.node.api import read_pool
 from enc.node.config import LimitSettings, NodeConfig
 from enc.node.sockets.closing import close_slow, close_stuck
 from enc.node.sockets.http_protocol import CHUNK, MAX_HEAD
-from tests.node.api.http_requests import dialed, posted
-from tests.node.api.http_requests import heard as read_response
+from tests.node.api.http_requests import dialed, posted, read_response
 from tests.node.certificates import Certificate
 from tests.node.served import DEV, PATIENCE_S, SMALL, Enclave, Served, bad, good
-from tests.node.sockets.limits_setup import KIB, MIB, filled, heard, limited, spoken
+from tests.node.sockets.limits_setup import KIB, MIB, filled, limited, read_last_response, spoken
 
 # Input that is not a request
 
@@ -49,7 +48,7 @@ from tests.node.sockets.limits_setup import KIB, MIB, filled, heard, limited, sp
 def test_what_is_not_http_is_refused_and_the_connection_closed(node: Served, sent: bytes) -> None:
     with dialed(node) as peer:
         peer.sendall(sent)
-        status, _, body = heard(peer)
+        status, _, body = read_last_response(peer)
         assert (status, body["type"], body["code"]) == (400, "Error", "INVALID_QUERY")
         assert peer.recv(1) == b""
 
@@ -69,7 +68,7 @@ def test_a_head_without_end_is_refused_before_it_fills_the_memory(node: Served, 
         peer.settimeout(5)
         try:
             peer.sendall(begins + more * 1024)
-            status, _, _ = heard(peer)
+            status, _, _ = read_last_response(peer)
         except TimeoutError:
             pytest.fail("the node still listens")
         except (OSError, IndexError):
@@ -95,7 +94,7 @@ def test_a_head_past_the_limit_that_comes_in_two_parts(node: Served) -> None:
         peer.sendall(b"GET /info HTTP/1.1\r\nX-Long: " + b"x" * 40_000)
         node.until(lambda: any(c._first_read + c._received > 40_000 for c in state.connections))
         peer.sendall(b"x" * 30_000 + b"\r\nHost: x\r\n\r\n")
-        assert heard(peer)[0] == 400
+        assert read_last_response(peer)[0] == 400
 
 
 def test_a_request_behind_many_others_has_the_same_limit(node: Served) -> None:
@@ -113,7 +112,7 @@ def test_an_upgrade_with_a_body_is_refused_and_holds_no_connection(node: Served,
         peer.sendall(
             line + b" HTTP/1.1\r\nHost: x\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n" + header + b"\r\n\r\n{}"
         )
-        status, _, body = heard(peer)
+        status, _, body = read_last_response(peer)
         assert (status, body["code"]) == (400, "INVALID_QUERY")
 
 
@@ -129,7 +128,7 @@ def test_an_upgrade_before_what_was_asked_is_answered_is_refused(node: Served, e
     with node.held_up(), dialed(node) as peer:
         known = len(state.connections)
         peer.sendall(posted(wire_commit(enclave.commit("bob", "message", "x"))) + UPGRADE)
-        status, _, body = heard(peer)
+        status, _, body = read_last_response(peer)
         assert (status, body["code"]) == (400, "INVALID_QUERY")
         assert peer.recv(1) == b""
         node.until(lambda: len(state.connections) < known + 1)
@@ -162,7 +161,7 @@ def test_who_is_slow_to_send_a_request_is_cut() -> None:
         with dialed(node) as silent, dialed(node) as halfway, dialed(node) as second:
             halfway.sendall(half % b"/")
             second.sendall(b"GET /info HTTP/1.1\r\nHost: x\r\n\r\n")
-            assert heard(second)[0] == 200
+            assert read_last_response(second)[0] == 200
             node.until(lambda: len(state.connections) == 4)
             assert cut(29) == 0
             assert cut(31) == 2  # a peer that has sent a whole request is not cut
@@ -184,7 +183,7 @@ def asked(enclave: Enclave, *headers: str) -> bytes:
 
 @pytest.fixture(scope="module")
 def pages() -> Iterator[Enclave]:
-    """A node with a page of eight megabytes, and room for three such answers."""
+    """Serve a node with a page of eight megabytes, and room for three such answers."""
     with filled(replace(DEV, limits=LimitSettings(unsent_bytes=36 * MIB)), ["a" * 900_000] * 9) as enclave:
         yield enclave
 
@@ -254,9 +253,9 @@ def from_(node: Served, address: str) -> socket.socket:
 
 
 def is_answered(peer: socket.socket) -> bool:
-    """Or was dropped before the answer's end."""
+    """Return whether the peer was answered, and not dropped before the answer's end."""
     try:
-        return heard(peer)[0] == 200
+        return read_last_response(peer)[0] == 200
     except (OSError, DecodeError):
         return False
 
@@ -297,7 +296,7 @@ def test_the_log_tells_once_how_many_were_dropped(node: Served) -> None:
 
 
 class Secured:
-    """A node behind TLS, and peers of it."""
+    """A node behind TLS, and its peers."""
 
     def __init__(self, tmp_path: Path, limits: LimitSettings) -> None:
         certificate = Certificate(tmp_path)
@@ -378,7 +377,7 @@ def test_what_waits_behind_tls_is_counted_and_bounded(tmp_path: Path) -> None:
 def test_a_connection_too_many_is_gone_at_once_also_behind_tls(tmp_path: Path) -> None:
     tls = Secured(tmp_path, LimitSettings(connections=1))
     with Served(tls.config) as node, tls.dial(node), tls.dial(node) as second:
-        assert heard(second)[0] == 503
+        assert read_last_response(second)[0] == 503
         node.until(lambda: len(node.connections_state.connections) == 1)
 
 
@@ -392,7 +391,7 @@ def test_connections() -> None:
         with dialed(node), dialed(node):
             node.until(lambda: len(state.connections) == 3)
             with dialed(node) as fourth:
-                status, headers, body = heard(fourth)
+                status, headers, body = read_last_response(fourth)
                 assert (status, headers["retry-after"]) == (503, "1")
                 assert (body["type"], body["code"]) == ("Error", "UNAVAILABLE")
                 assert fourth.recv(1) == b""
@@ -400,7 +399,7 @@ def test_connections() -> None:
         node.until(lambda: len(state.connections) == 1)
         with dialed(node) as other:
             other.sendall(b"GET /info HTTP/1.1\r\nHost: x\r\n\r\n")
-            assert heard(other)[0] == 200
+            assert read_last_response(other)[0] == 200
 
 
 def test_connections_of_one_address() -> None:
@@ -413,18 +412,18 @@ def test_connections_of_one_address() -> None:
             assert second.recv(64).startswith(b"HTTP/1.1 101 ")  # it still counts
             node.until(lambda: len(state.connections) == 3)
             with dialed(node) as fourth:
-                status, headers, body = heard(fourth)
+                status, headers, body = read_last_response(fourth)
                 assert (status, headers["retry-after"]) == (503, "1")
                 assert (body["code"], body["message"]) == ("UNAVAILABLE", "too many connections from this address")
                 assert fourth.recv(1) == b""
             with from_(node, "127.0.0.2") as other:
                 other.sendall(b"GET /info HTTP/1.1\r\nHost: x\r\n\r\n")
-                assert heard(other)[0] == 200
+                assert read_last_response(other)[0] == 200
             good(node.get("/info"))
         node.until(lambda: node.server.peers.count == 1)
         with dialed(node) as other:
             other.sendall(b"GET /info HTTP/1.1\r\nHost: x\r\n\r\n")
-            assert heard(other)[0] == 200
+            assert read_last_response(other)[0] == 200
 
 
 def test_development_has_no_limit_for_one_address() -> None:
@@ -439,7 +438,7 @@ def test_what_a_connection_too_many_sends_is_not_heard() -> None:
         sent = b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n%b" % (len(body), body)
         with dialed(node) as second, suppress(OSError):
             second.sendall(sent)
-            assert heard(second)[0] == 503
+            assert read_last_response(second)[0] == 503
         assert enclave.seqs("bob") == [0]
 
 
@@ -452,7 +451,7 @@ def test_waiting_commits() -> None:
             node.until(lambda: node.node.intake.waiting == 3)
             error = bad(node.post(wire_commit(commits[3])))
             assert (error.status, error.code, error.context) == (503, "UNAVAILABLE", {"retry_after_ms": 1000})
-            assert enclave.seqs("bob") == [0]  # reading goes on
+            assert enclave.seqs("bob") == [0]  # reads continue
         assert sorted(future.result().seq for future in sent) == [1, 2, 3]
         assert node.submit(commits[3]).seq == 4
 
@@ -478,7 +477,7 @@ def test_waiting_questions(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("kind", ["a request", "a message"])
 def test_a_connection_that_is_gone_is_let_go_without_the_collector(kind: str) -> None:
-    """Otherwise the memory of unfinished requests adds up until the collector runs, which is rare."""
+    """Otherwise unfinished requests fill memory until the garbage collector runs, which is rare."""
     upgrade = "GET / HTTP/1.1\r\nhost: x\r\nupgrade: websocket\r\nconnection: upgrade\r\n"
     upgrade += "sec-websocket-version: 13\r\nsec-websocket-key: AAAAAAAAAAAAAAAAAAAAAA==\r\n\r\n"
     begun = bytes(100_000)

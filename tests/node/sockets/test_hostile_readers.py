@@ -1,4 +1,4 @@
-"""Peers that are gone, that do not read the node's answers, or that are many: each costs a bounded amount of memory."""
+"""Peers that have gone, that do not read the node's answers, or that are many: each costs bounded memory."""
 
 import asyncio
 from collections.abc import Iterator
@@ -32,7 +32,7 @@ def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningNode]:
         yield node
 
 
-# Peers that are gone
+# Peers that have gone
 
 
 async def test_a_peer_that_answers_no_ping_is_dropped(strict: RunningNode) -> None:
@@ -53,7 +53,7 @@ async def test_a_peer_that_answers_pings_stays(strict: RunningNode) -> None:
     async with peer(strict, ping_interval=None) as ws:
         await ws.say(bob.query("s"))
         await ws.until("EOSE")
-        with Raw(strict) as raw:  # as long as it takes to drop one that does not
+        with Raw(strict) as raw:  # as long as it takes to drop a peer that does not answer
             raw.upgrade()
             await asyncio.get_running_loop().run_in_executor(None, raw.rest)
         seq = room.send("alice", "message").seq
@@ -61,7 +61,7 @@ async def test_a_peer_that_answers_pings_stays(strict: RunningNode) -> None:
 
 
 async def test_a_peer_that_neither_reads_nor_answers_is_dropped_however_much_waits_for_it(strict: RunningNode) -> None:
-    """It is cut from its subscription, and its socket is closed although what waits cannot be sent."""
+    """The node ends its subscription, and closes its socket although waiting data cannot be sent."""
     room = Room(strict)
     with Raw(strict, receive_buffer=4096) as raw:
         raw.upgrade()
@@ -78,7 +78,7 @@ async def test_a_peer_that_neither_reads_nor_answers_is_dropped_however_much_wai
 
 
 async def _lets_go(node: RunningNode, raw: Raw) -> bool:
-    """Whether the node closes its end in time. Each look is a round trip with the node."""
+    """Return whether the node closes its end in time. Each poll is a round trip with the node."""
     async with httpx.AsyncClient(timeout=PATIENCE, verify=NO_TLS) as client:
         try:
             async with asyncio.timeout(PATIENCE):
@@ -105,7 +105,7 @@ async def test_an_answer_that_nobody_reads_does_not_hold_its_connection_for_ever
 
 
 async def test_a_subscriber_that_stops_reading_is_cut_with_too_slow(node: RunningNode) -> None:
-    """It finds all events up to the cut, in order, then Closed, then the end by 1000; others are not held up."""
+    """It gets all events up to the cut, in order, then Closed, then close code 1000; others are not delayed."""
     room, before = Room(node), rss(node)
     bob = room.reader("bob")
     with Raw(node, receive_buffer=4096) as raw:
@@ -128,7 +128,7 @@ async def test_a_subscriber_that_stops_reading_is_cut_with_too_slow(node: Runnin
 
 
 def test_pings_that_are_not_read_the_answers_of_fill_no_memory(node: RunningNode) -> None:
-    """The node stops reading, or closes, or drops what it would answer."""
+    """The node stops reading, closes, or drops its answers."""
     before = rss(node)
     with Raw(node, receive_buffer=4096) as raw:
         raw.upgrade()
@@ -138,7 +138,7 @@ def test_pings_that_are_not_read_the_answers_of_fill_no_memory(node: RunningNode
 
 
 def test_queries_whose_answers_are_not_read_do_not_hold_a_page_each(node: RunningNode) -> None:
-    """60 Queries for 8 MB each, by a peer that reads nothing."""
+    """A peer that reads nothing sends 60 Queries for 8 MB each."""
     room = Room(node)
     for commit in room.say(8, size=1_000_000):
         room.post(commit)
@@ -153,7 +153,7 @@ def test_queries_whose_answers_are_not_read_do_not_hold_a_page_each(node: Runnin
 
 
 def test_many_peers_that_read_nothing_do_not_fill_the_memory(tmp_path: Path) -> None:
-    """60 of them ask for 8 MB each, by HTTP and by WebSocket; who reads is answered."""
+    """60 peers request 8 MB each, by HTTP and by WebSocket; peers that read are answered."""
     env = {"ENC_NODE_LIMITS_UNSENT_BYTES": str(64 * MIB)}
     with RunningNode(tmp_path / "node", env=env) as node, ExitStack() as stack:
         room = Room(node)

@@ -65,7 +65,7 @@ def test_what_is_no_http_is_400_and_closed(node: RunningNode, sent: bytes) -> No
 
 
 def test_a_head_without_end_is_refused(node: RunningNode) -> None:
-    """Header lines for ever: the node answers or closes, and holds no more than a little of them."""
+    """Header lines without end: the node answers or closes, and buffers only a little of them."""
     before = rss(node)
     with Raw(node) as raw:
         raw.send(f"GET /info HTTP/1.1\r\nHost: {raw.host}\r\n".encode())
@@ -96,7 +96,7 @@ def test_a_request_that_never_completes_is_closed(strict: RunningNode, sent: byt
 
 
 def test_bytes_that_trickle_in_do_not_prolong_it(strict: RunningNode) -> None:
-    """The time is for the whole request."""
+    """The time limit applies to the whole request."""
     with Raw(strict) as raw:
         raw.send(b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 1000000\r\n\r\n")
         raw.socket.settimeout(0.05)
@@ -140,7 +140,7 @@ async def test_connections_beyond_the_limit_get_503_and_room_is_made_when_one_go
 
 
 async def _get(node: RunningNode, path: str) -> httpx.Response:
-    """As soon as the node takes it."""
+    """Send a GET, and repeat it until the node accepts the connection."""
     async with asyncio.timeout(PATIENCE), httpx.AsyncClient(timeout=PATIENCE, verify=NO_TLS) as client:
         while True:
             try:

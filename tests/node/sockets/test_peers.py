@@ -89,7 +89,7 @@ def test_all_may_be_used_and_no_more() -> None:
 
 
 def test_the_address_for_which_most_waits_makes_room() -> None:
-    """Not the oldest of all, nor the one that holds most."""
+    """Neither the oldest peer of all nor the one with the most waiting bytes is dropped."""
     world = World(unsent=100)
     old = world.peer("old", "honest")
     old.add_unsent(45)
@@ -104,8 +104,8 @@ def test_of_one_address_who_took_nothing_for_the_longest_time_goes_first() -> No
     one, two, three = (world.peer(name) for name in ("1", "2", "3"))
     for peer in (one, two, three):
         peer.add_unsent(30)
-    one.add_unsent(0)  # it read a part
-    two.add_unsent(5)  # only more waits
+    one.add_unsent(0)  # it read a part of its answer
+    two.add_unsent(5)  # only its waiting bytes grew
     three.add_unsent(-10)
     three.add_unsent(35)
     assert world.dropped == ["2"]

@@ -13,7 +13,7 @@ from enc.node.config import LimitSettings
 from tests.core.world import LIFETIME, person, pub
 from tests.node.api.http_requests import BODIES, code, dialed, sealed
 from tests.node.served import DEV, SMALL, Enclave, Json, Served, bad, good
-from tests.node.sockets.limits_setup import KIB, MIB, filled, heard, limited, spoken
+from tests.node.sockets.limits_setup import KIB, MIB, filled, limited, read_last_response, spoken
 
 # Commits
 
@@ -145,7 +145,7 @@ def test_a_body_past_the_limit_is_not_taken_to_its_end(node: Served) -> None:
                 peer.sendall(chunk)
         except OSError:
             return  # rejected while it was sent
-        assert heard(peer)[0] == 413
+        assert read_last_response(peer)[0] == 413
         assert peer.recv(1) == b""
 
 
@@ -159,7 +159,7 @@ COMMIT_FIELDS = ["hash", "enclave", "from", "type", "content", "exp", "tags", "a
 
 
 def wrong_for(right: Any) -> list[Any]:
-    """Values of other JSON types."""
+    """Return values of other JSON types."""
     return [value for value in WRONG if type(value) is not type(right)]
 
 

@@ -1,4 +1,4 @@
-"""Signals: the first stops a node in order, the second ends it at once and loses nothing that was acknowledged."""
+"""Signals: the first stops a node gracefully, the second ends it at once without losing acknowledged commits."""
 
 import asyncio
 import os
@@ -26,7 +26,7 @@ def anyio_backend() -> str:
 
 @contextmanager
 def holding(node: RunningNode, *statements: str) -> Iterator[None]:
-    """Another connection to the node's database has a transaction open."""
+    """Hold a transaction open on another connection to the node's database."""
     with closing(sqlite3.connect(node.data / "enc.db", isolation_level=None)) as db:
         for statement in statements:
             db.execute(statement).fetchall()
@@ -34,7 +34,7 @@ def holding(node: RunningNode, *statements: str) -> Iterator[None]:
 
 
 async def ending(node: RunningNode) -> int:
-    """Its exit code; that of a signal is negative."""
+    """Return its exit code; after a signal it is negative."""
     code = await asyncio.get_running_loop().run_in_executor(None, node._process.wait, PATIENCE_S)
     node.kill()
     return code
@@ -70,7 +70,7 @@ async def test_the_second_ends_it_while_it_closes_the_store(tmp_path: Path, seco
     with RunningNode(tmp_path / "node") as node:
         room = Room(node)
         with holding(node, "BEGIN", "SELECT * FROM node"):
-            acknowledged = room.send("alice", "message")  # the log cannot be folded in while that is not seen
+            acknowledged = room.send("alice", "message")  # the WAL cannot be checkpointed while that reader is open
             os.kill(node.pid, TERM)
             await without_children(node)
             os.kill(node.pid, second)
@@ -81,7 +81,7 @@ async def test_the_second_ends_it_while_it_closes_the_store(tmp_path: Path, seco
 
 
 async def without_children(node: RunningNode) -> None:
-    """The processes that check signatures have ended; what is left to close is the store."""
+    """Wait until the processes that check signatures have ended; only the store is still open then."""
     children = Path(f"/proc/{node.pid}/task/{node.pid}/children")
     async with asyncio.timeout(PATIENCE_S):
         while children.read_text():

@@ -1,4 +1,4 @@
-"""A stop answers what was accepted."""
+"""A stopping node answers every request that it accepted."""
 
 import threading
 from concurrent.futures import ThreadPoolExecutor

@@ -14,7 +14,7 @@ from tests.node.served import PATIENCE_S, SMALL, Served, good
 
 
 def is_trusted(node: Served, authority: trustme.CA) -> bool:
-    """Whether a new connection is secured by this authority's certificate."""
+    """Return whether a new connection is secured by this authority's certificate."""
     with secured(node, authority) as client:
         try:
             return client.get("/info").status_code == 200
@@ -57,7 +57,7 @@ def test_a_new_certificate_is_taken_without_a_restart(certificate: Certificate) 
         new = certificate.write()
         reload(node)
         assert (is_trusted(node, new), is_trusted(node, old)) == (True, False)
-        good(lasting.get("/info"))  # on its connection of before
+        good(lasting.get("/info"))  # on the connection from before
 
 
 def test_the_node_looks_for_new_certificates_by_itself(certificate: Certificate) -> None:

@@ -1,4 +1,4 @@
-"""Fixtures: every store behind the same protocol, a sequencer over it, and a SQLite store."""
+"""Fixtures: every kind of store behind the same protocol, a sequencer over it, and a SQLite store."""
 
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""How what waits becomes batches: nothing lost, nothing twice, bounded, and no enclave crowds out another."""
+"""How waiting events become batches: none is lost or repeated, batches are bounded, and no enclave delays another."""
 
 from itertools import accumulate
 
@@ -15,7 +15,7 @@ def run(enclave: str, first: int, *sizes: int) -> OutboxRun[str]:
     return OutboxRun(enclave, first, list(accumulate(sizes)), "P")
 
 
-def told(enclave: str, first: int, count: int, **types: int) -> OutboxRun[str]:
+def notice_run(enclave: str, first: int, count: int, **types: int) -> OutboxRun[str]:
     return OutboxRun(enclave, first, [1] * count, "N", types)
 
 
@@ -70,12 +70,18 @@ def test_a_few_events_do_not_wait_for_the_many_of_another() -> None:
     waiting = [run("a", 0, *[1] * 50_000), *(run(f"small {i}", 0, 1) for i in range(200))]
     first = runs(waiting)[0]
     assert len(first) == 201
-    assert first[0] == ("a", 0, 300)  # the rest of the batch, once nobody else waits
+    assert first[0] == ("a", 0, 300)  # the rest of the batch, when no other enclave waits
 
 
 def test_an_enclave_has_one_notice_about_its_latest_event() -> None:
     (draft,) = batches_of(
-        [told("a", 1, 2, x=2), told("b", 5, 1, y=9), told("a", 4, 1, y=1), told("a", 5, 1, x=3)], MANY
+        [
+            notice_run("a", 1, 2, x=2),
+            notice_run("b", 5, 1, y=9),
+            notice_run("a", 4, 1, y=1),
+            notice_run("a", 5, 1, x=3),
+        ],
+        MANY,
     )
     assert draft.notices == [("a", 5, {"x": 3, "y": 1}), ("b", 5, {"y": 9})]
     assert (draft.runs, draft.events) == ([], 2)
@@ -84,7 +90,7 @@ def test_an_enclave_has_one_notice_about_its_latest_event() -> None:
 
 def test_events_and_notices_go_together_and_notices_are_bounded_too() -> None:
     limits = BatchLimits(events=3)
-    drafts = batches_of([run("a", 0, 1, 1), *(told(f"n{i}", 1, 1, x=1) for i in range(7))], limits)
+    drafts = batches_of([run("a", 0, 1, 1), *(notice_run(f"n{i}", 1, 1, x=1) for i in range(7))], limits)
     assert [(draft.pushed, len(draft.notices), draft.events) for draft in drafts] == [(2, 3, 5), (0, 3, 3), (0, 1, 1)]
 
 

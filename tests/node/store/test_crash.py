@@ -1,6 +1,6 @@
-"""A process that is killed while it writes: what it acknowledged is there once, and what is there is a whole log.
+"""A process that is killed while it writes: each acknowledged commit is stored once, and the log is complete.
 
-And whoever was to hear of an event has it queued once.
+Every event is queued once for each of its recipients.
 """
 
 import random
@@ -54,7 +54,7 @@ def test_killed_at_random_nothing_acknowledged_is_lost(tmp_path: Path, kills: in
 
 
 def check(path: Path, enclave: bytes, acknowledged: dict[str, tuple[int, str]]) -> None:
-    """Every acknowledged commit stands in the log once, and the log replays to the state that is stored."""
+    """Check that every acknowledged commit is in the log once, and that the log replays to the stored state."""
     store = SqliteStore(path)
     replay, log = Replay(enclave), dict[str, tuple[int, str]]()
     for event in store.events(enclave, 0, 1 << 30):

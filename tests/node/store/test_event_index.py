@@ -71,7 +71,7 @@ def test_ids_of_a_purged_enclave_go_wherever_they_are(tmp_path: Path, monkeypatc
 def test_who_reads_what_was_just_committed_finds_its_events_by_their_ids(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As a lookup in a registry does: it reads a record, and then the entry that this names."""
+    """A lookup in a registry does this: it reads a record, and then the entry that the record names."""
     store = SqliteStore(tmp_path / "enc.db")
     log = Log(store)
     seen, write = list[bool](), Batch.write

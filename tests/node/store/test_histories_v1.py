@@ -1,4 +1,4 @@
-"""Random histories of version 1 through a node's stores: what is stored is what a replay of the log gives."""
+"""Random histories of version 1 through a node's stores: each store holds what a replay of the log gives."""
 
 import tempfile
 from contextlib import closing
@@ -53,7 +53,7 @@ steps = st.lists(
 
 
 def play(host: Host, history: list[Any]) -> bytes:
-    """Send all of it, in small batches; what the rules refuse is refused."""
+    """Send all commits in small batches; those that break a rule must be rejected."""
     enclave = host.found(**SMALL_V1)
     batch = list[Any]()
     for name, (type_, content), which, ms in history:

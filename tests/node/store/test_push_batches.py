@@ -1,4 +1,4 @@
-"""How queued events become batches, and what becomes of the batches."""
+"""How queued events become batches, and the results of deliveries."""
 
 from pathlib import Path
 from typing import Any
@@ -30,7 +30,7 @@ def test_push_seq_goes_on_over_spreads_and_enclaves_and_a_restart(tmp_path: Path
     host.store.close()
     again = Host(SqliteStore(tmp_path / "enc.db"))
     again.now = host.now + 10
-    say(again, enclaves[0], 1)  # with an audience that the last process had numbered
+    say(again, enclaves[0], 1)  # with an audience that the previous process had numbered
     assert pushed(again, "vera", enclave=enclaves[0]) == [2, 3, 4, 5]
     assert pushed(again, "vera", enclave=enclaves[1]) == [2, 3]
     assert [batch.push_seq for batch in all_batches(again.store, "vera")] == [1, 2, 3, 4, 5]
@@ -87,7 +87,7 @@ def test_one_spread_takes_a_bounded_part_of_the_outbox(host: Host) -> None:
 def test_a_batch_is_not_made_before_an_earlier_one(host: Host) -> None:
     enclave = found(host)
     listen(host, enclave, "vera")
-    first = host.now + 500  # a time that no commit has come at
+    first = host.now + 500  # a time at which no commit arrived
     for at in (first, first - 400, first + 9):
         say(host, enclave, 1)
         host.store.fan_out(at, BatchLimits())
@@ -114,7 +114,7 @@ def test_pushed_gives_the_batches_that_are_asked_for(host: Host) -> None:
     assert host.store.batch(queue.queue, 6) is host.store.batch(99, 1) is None
 
 
-# What becomes of them
+# Results of deliveries
 
 
 def test_batches_go_in_order_and_a_failed_one_waits_for_its_own_retry(host: Host) -> None:
@@ -217,7 +217,7 @@ def test_due_gives_one_batch_of_each_queue_and_goes_on_after_a_page(host: Host) 
     spread(host)
     first = host.store.due(host.now, 4)
     second = host.store.due(host.now, 4, first[-1].queue)
-    assert (len(first), len(second)) == (4, 2)  # vera's old urls have had nothing since
+    assert (len(first), len(second)) == (4, 2)  # vera's old URLs get no more events
     found_ = first + second
     assert [each.queue for each in found_] == sorted({each.queue for each in found_})
     assert {each.push_seq for each in found_} == {1}

@@ -1,4 +1,4 @@
-"""Who is queued which events: endpoints, rights, gates, and the counts in notices."""
+"""Which events are queued for whom: endpoints, rights, gates, and the counts in notices."""
 
 from typing import Any
 
@@ -82,7 +82,7 @@ def test_an_identity_hears_once_at_each_of_its_urls(host: Host) -> None:
     listen(host, enclave, "vera", "watch", URL)
     listen(host, enclave, "vera", "ear", OTHER)
     say(host, enclave, 1)
-    assert pushed(host, "vera") == [3, 4]  # she hears of the last Grant by the right that it gives
+    assert pushed(host, "vera") == [3, 4]  # she gets the last Grant by the right that it gives
     assert pushed(host, "vera", OTHER) == [4]
     assert notices(host, "vera") == []  # P outranks N
 
@@ -119,7 +119,7 @@ def test_a_gate_ends_and_opens_delivery_from_its_own_event_on(host: Host) -> Non
 
 
 def test_rights_that_change_without_an_endpoint(host: Host) -> None:
-    """An endpoint stays with its trait, and brings what all traits of its identity give."""
+    """An endpoint belongs to its trait, but gets the events that all traits of its identity give."""
     enclave = found(host)
     listen(host, enclave, "vera", "ear")
     say(host, enclave, 1)
@@ -239,7 +239,7 @@ def test_a_purge_takes_what_was_not_in_a_batch(host: Host) -> None:
 
 def test_type_seq_counts_every_event_of_a_type_also_across_batches_of_a_transaction(host: Host) -> None:
     enclave = found(host)
-    say(host, enclave, 3)  # before anybody listens
+    say(host, enclave, 3)  # before anybody has an endpoint
     listen(host, enclave, "nick", "watch")
     commits = [
         host.commit(enclave, "bob", "message", "4"),
@@ -265,7 +265,7 @@ def test_updates_and_deletes_count_under_their_own_types(host: Host) -> None:
 
 
 def test_a_type_is_counted_over_all_that_its_events_are_about(host: Host) -> None:
-    """An Update of a message and one of a note are of one type; nobody hears of the one of a `silent`."""
+    """An Update of a message and one of a note are of one type; the one of a `silent` has no recipient."""
     rules = [*PUSHED["customs"], rule("note", "Sender", "U"), rule("silent", "Sender", "U")]
     enclave = found(host, customs=rules)
     listen(host, enclave, "nick", "watch")

@@ -111,7 +111,7 @@ def test_a_write_or_a_spread_that_fails_leaves_nothing(tmp_path: Path) -> None:
     store.close()
 
 
-# What it costs
+# Cost
 
 
 def plan(db: sqlite3.Connection, sql: str) -> list[str]:

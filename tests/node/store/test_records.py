@@ -1,4 +1,4 @@
-"""A registry's records in every store: kept with the event that changes them, found by key, by entry and in order."""
+"""A registry's records in every store: written with the event that changes them, found by key, entry and order."""
 
 import sqlite3
 from collections.abc import Iterator
@@ -108,7 +108,7 @@ def test_an_enclave_s_record_has_everything(office: Office, store: Store) -> Non
 
 
 def test_one_batch_sees_what_it_made_itself(office: Office, store: Store) -> None:
-    """Registered, replaced, deleted and registered again, all before anything is on disk."""
+    """Register, replace, delete and register again, all before anything is on disk."""
     key = person("node").public
     first, second, other = (office.enter(name, "Reg_Node", node_entry(name)) for name in ("node", "node", "node2"))
     outcomes = office.run(first, second, other)
@@ -136,7 +136,7 @@ def test_one_batch_sees_what_it_made_itself(office: Office, store: Store) -> Non
 
 
 def test_registering_and_deleting_within_one_batch(office: Office, store: Store) -> None:
-    """What a batch deletes may be what it has just made: then nothing of it is in the store yet."""
+    """A batch may delete an entry that it has just created, of which nothing is in the store yet."""
     first = office.enter("node", "Reg_Node", node_entry("node"))
     office.run(first)
     event = store.committed(office.id, first.hash, first.exp)

@@ -1,4 +1,4 @@
-"""Searches find the same events by every index as by a look at each event, and read no others."""
+"""Searches find the same events by every index as by reading each event, and read no others."""
 
 import random
 import sqlite3
@@ -72,7 +72,7 @@ def random_reader(rng: random.Random) -> ReadRights:
 
 
 def watched(items: Callable[..., Any], given: set[int]) -> Callable[..., Any]:
-    """Search.items, with the keys of the rows that it is given."""
+    """Return a replacement of Search.items that records the keys of the rows it gets."""
 
     def observe_write(self: search.EventSearch, rows: list[Any]) -> Any:
         given.update(row[0] for row in rows)
@@ -113,7 +113,7 @@ def test_every_way_finds_what_a_look_at_each_event_finds(
         items = list(store.find(log.enclave, filter_, reader))
         assert [item.seq for item in items] == [item.seq for item in expected], (filter_, reader)
         if not filter_.ids and not isinstance(filter_.seqs, frozenset) and "some" not in reaches(reader):
-            assert len(given) == len(items), (filter_, reader)  # nothing was read that was not wanted
+            assert len(given) == len(items), (filter_, reader)  # only matching rows were read
         assert [msgspec.json.decode(item.json) for item in items] == [
             msgspec.json.decode(item.json) for item in expected
         ]
@@ -126,7 +126,7 @@ def test_every_way_finds_what_a_look_at_each_event_finds(
 
 
 FEW = b"F" * 32
-"""Who wrote ten events at the end of a long log."""
+"""The author of ten events at the end of a long log."""
 NOBODY = ReadRights(b"", ReadScope({}, "none"), lambda event, subject: False)
 SELECTIVE: list[tuple[dict[str, Any], ReadRights]] = [
     ({"from": FEW.hex()}, EVERYTHING),
@@ -247,7 +247,7 @@ def test_pages_go_on_from_where_the_last_one_ended(sqlite: SqliteStore, monkeypa
 
 
 class Interrupted:
-    """A connection on which something happens just before a statement."""
+    """A connection that calls a function just before a statement."""
 
     def __init__(self, db: sqlite3.Connection, statement: str, happens: Callable[[], Any]) -> None:
         self._db, self._statement, self._happens = db, statement, happens

@@ -1,4 +1,4 @@
-"""A log on its way in, as any store keeps it: seen by nobody, then by everybody; or taken away."""
+"""A log that is being imported, in every store: invisible until it is adopted, or discarded."""
 
 import shutil
 import sqlite3
@@ -40,7 +40,7 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Store]:
 
 
 def world(node: str = "node2", **changes: object) -> World:
-    """A log with everything that a store keeps rows for; its owner then moves it to `node`."""
+    """Return a log with everything for which a store keeps rows; its owner then moves it to `node`."""
     made = World({**GROUP, "bundle": {"size": 3, "timeout": 5000}, **changes}, node=node)
     made.send("alice", "Move", move("bob", "OUTSIDER", "MEMBER"))
     first = made.send("bob", "message", "one", tags=(("k", "v"), ("auto-delete", str(START + 90_000_000))))
@@ -72,7 +72,7 @@ def clean(store: Store) -> bool:
 
 
 def seen(store: Store, made: World) -> list[object]:
-    """Every way to see something of a log, and what is seen."""
+    """Return every read of a log, with its result."""
     enclave, events = made.state.enclave, made.events
     looks: list[object] = [
         store.load(enclave),
@@ -140,7 +140,7 @@ def test_a_purge_gives_the_enclave_back_to_who_was_charged(store: Store) -> None
 
 def test_contents_that_should_be_gone_are_erased(store: Store) -> None:
     made = moved(world())
-    assert made.events[2].content == "one"  # as a source has it that erased nothing
+    assert made.events[2].content == "one"  # as a source has it that has erased nothing
     take_in(store, made.events, "dave")
     contents = [event.content for event in store.events(made.state.enclave, 0, 100)]
     assert contents[2] is None  # updated
@@ -212,7 +212,7 @@ def test_one_that_came_to_be_meanwhile_is_not_replaced(store: Store) -> None:
 def test_one_that_was_dropped_is_taken_away(store: Store) -> None:
     made = moved(world())
     staging, _ = staged(store, made.events)
-    while not store.delete_orphans(1 << 50, 5):  # one that is on its way is left alone
+    while not store.delete_orphans(1 << 50, 5):  # an import in progress is left alone
         pass
     if isinstance(store, SqliteStore):
         assert store.database.rows("SELECT count(*) FROM events") == [(len(made.events),)]
@@ -227,19 +227,19 @@ def test_one_that_was_dropped_is_taken_away(store: Store) -> None:
 
 
 def rows(store: SqliteStore) -> dict[str, int]:
-    """How many rows each table has, of those that an enclave makes rows in."""
+    """Return the number of an enclave's rows in each table."""
     tables = [name for (name,) in store.database.rows("SELECT name FROM sqlite_master WHERE type = 'table'")]
     counts = {name: store.database.rows(f"SELECT count(*) FROM {name}")[0][0] for name in tables if name != "node"}  # noqa: S608
     return {name: count for name, count in counts.items() if count}
 
 
-# A log that is here in part
+# A log of which a part is here
 
 
 def returned(store: Store) -> World:
-    """A log that began here, moved away, went on, and comes back."""
+    """Return a log that began here, moved away, continued elsewhere, and comes back."""
     made = world("node")
-    take_in(store, made.events, "carol")  # as good as sequenced here
+    take_in(store, made.events, "carol")  # as if it had been sequenced here
     moved(made, "node2")
     made.send("bob", "message", "elsewhere")
     made.send("bob", "Update", "changed elsewhere", tags=(("r", made.events[6].id.hex()),))
@@ -274,7 +274,7 @@ def test_what_was_replaced_rests_and_is_taken_away(tmp_path: Path) -> None:
     assert held is not None
     staging, intake = staged(store, made.events, held.seq)
     staging.adopt(intake.replay.state, DAVE, START)
-    assert store.delete_orphans(START - 1)  # who reads it may go on
+    assert store.delete_orphans(START - 1)  # its readers may continue
     count = len(made.events) + held.seq + 1
     assert store.database.rows("SELECT count(*) FROM events") == [(count,)]
     while not store.delete_orphans(START, 7):
@@ -324,15 +324,15 @@ def test_ids_go_into_the_index_by_generations(tmp_path: Path, monkeypatch: pytes
 
 
 def caught_up(made: World, store: Store) -> World:
-    """What the store's node has added."""
+    """Return what the store's node has added to an imported log."""
     for event in store.events(made.state.enclave, made.state.seq + 1, 100):
         effects = judge(made.state, event, made.memory, sequencer=event.sequencer)
         made._keep(event, apply(made.state, event, effects, made.memory))
     return made
 
 
-def heard(store: Store, name: str) -> list[list[tuple[bytes, int]]]:
-    """Enclave and seq of each event, in each batch."""
+def batched_events(store: Store, name: str) -> list[list[tuple[bytes, int]]]:
+    """Return the enclave and seq of each event, by batch."""
     batches = store.list_batches(person(name).public, URL, 0, 1 << 40, 100)
     return [
         [(run.enclave, seq) for run in batch.runs for seq in range(run.first_seq, run.first_seq + run.count)]
@@ -365,12 +365,12 @@ def test_endpoints_and_counters_come_with_the_log_and_what_waits_outlives_a_retu
     third = host.send(enclave, "bob", "message", "back again")
     spread(host)
     seqs = [[first.seq], [second.seq, leaving.seq, third.seq]]
-    assert heard(store, "vera") == [[(enclave, seq) for seq in batch] for batch in seqs]
+    assert batched_events(store, "vera") == [[(enclave, seq) for seq in batch] for batch in seqs]
     batches = store.list_batches(person("nick").public, URL, 0, 1 << 40, 100)
     notices = [(notice.enclave, notice.seq, notice.type_seq) for batch in batches for notice in batch.notices]
     assert notices == [(enclave, first.seq, {"message": 2}), (enclave, third.seq, {"message": 5})]
     assert [item.seq for item in store.items(enclave, first.seq, 1)] == [first.seq]
     while not store.delete_orphans(1 << 50, 100):
         pass
-    assert heard(store, "vera") == [[(enclave, seq) for seq in batch] for batch in seqs]
+    assert batched_events(store, "vera") == [[(enclave, seq) for seq in batch] for batch in seqs]
     assert clean(store)

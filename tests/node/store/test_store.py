@@ -238,7 +238,7 @@ def test_tags_with_one_name_and_value_are_found_once(store: Store, waste: int, m
     assert seqs(store, log.enclave, tags={"r": ["a", "b"]}) == [1]
     assert seqs(store, log.enclave, tags={"r": True}) == [1, 2]
     assert seqs(store, log.enclave, tags={"r": ""}) == []
-    assert seqs(store, log.enclave, tags={"r": "a"}) == [1]  # not 3, though it is spelled alike
+    assert seqs(store, log.enclave, tags={"r": "a"}) == [1]  # not 3, though its bytes are similar
 
 
 EMPTY = [{"id": []}, {"seq": []}, {"type": []}, {"from": []}, {"tags": {"k": []}}]
@@ -304,7 +304,7 @@ def test_an_update_goes_when_its_target_would_or_earlier(store: Store, batches: 
         log.steps[-1] = replace(log.steps[-1], event=sooner)
     log.write()
     expected = [(log.enclave, plain.id), (log.enclave, sooner.id)]
-    if batches > 1:  # it was written before it had a tag of its own
+    if batches > 1:  # it was stored before it got a tag of its own
         assert store.expired(START + 70_000, 10) == expected[:1]
         assert store.expired(START + 90_000, 10) == expected
     else:

@@ -1,4 +1,4 @@
-"""A write or a read that fails leaves nothing behind, and the next one works."""
+"""A failed write or read leaves nothing behind, and the next one works."""
 
 import re
 import sqlite3
@@ -20,7 +20,7 @@ from tests.node.store_host import EVERYTHING, Host, Log, failing_commit, seqs
 
 
 class Broken:
-    """A connection that fails at some statements, with a message that tells too much."""
+    """A connection that fails at some statements, with a message that contains a secret."""
 
     def __init__(self, db: sqlite3.Connection, *statements: str) -> None:
         self._db, self._statements = db, statements
@@ -34,7 +34,7 @@ class Broken:
         return self._db.execute(sql, *args)
 
 
-def assert_it_goes_on(store: SqliteStore, log: Log) -> None:
+def assert_it_still_works(store: SqliteStore, log: Log) -> None:
     log.write()
     assert store.events(log.enclave, 0, 10_000) == log.events
     assert seqs(store, log.enclave, limit=1000) == [event.seq for event in log.events]
@@ -61,7 +61,7 @@ def test_a_commit_that_fails_leaves_nothing_and_the_next_one_works(sqlite: Sqlit
     with failing_commit(sqlite), pytest.raises(Unavailable, match=r"^the store cannot be written: SQLITE_CONSTRAINT"):
         sqlite.write(log.steps, START + 99)
     assert (len(sqlite.events(log.enclave, 0, 10)), sqlite.clock(), sqlite.usage(b"A" * 32)) == (1, START, Usage())
-    assert_it_goes_on(sqlite, log)
+    assert_it_still_works(sqlite, log)
 
 
 def test_a_full_disk_is_unavailable_until_there_is_room(sqlite: SqliteStore) -> None:
@@ -76,7 +76,7 @@ def test_a_full_disk_is_unavailable_until_there_is_room(sqlite: SqliteStore) -> 
             sqlite.write(log.steps, START)
         assert len(sqlite.events(log.enclave, 0, 10)) == 1
     sqlite.database.writer.db.execute("PRAGMA max_page_count = 1000000")
-    assert_it_goes_on(sqlite, log)
+    assert_it_still_works(sqlite, log)
 
 
 def test_a_connection_that_cannot_even_roll_back_is_replaced(sqlite: SqliteStore) -> None:
@@ -88,7 +88,7 @@ def test_a_connection_that_cannot_even_roll_back_is_replaced(sqlite: SqliteStore
         sqlite.write(log.steps, START)
     assert "secret" not in caught.value.message
     assert "COMMIT" not in caught.value.message
-    assert_it_goes_on(sqlite, log)
+    assert_it_still_works(sqlite, log)
     assert sqlite.database.writer.db.execute("PRAGMA synchronous").fetchone() == (2,)
 
 
@@ -101,7 +101,7 @@ def test_whatever_a_write_raises_it_leaves_nothing(sqlite: SqliteStore) -> None:
         sqlite.write(log.steps, START)
     assert len(sqlite.events(log.enclave, 0, 10)) == 1
     del log.steps[1:], log.events[2:]
-    assert_it_goes_on(sqlite, log)
+    assert_it_still_works(sqlite, log)
 
 
 def test_a_log_without_its_manifest_is_refused(sqlite: SqliteStore) -> None:
@@ -159,7 +159,7 @@ def test_a_file_that_cannot_be_opened_is_unavailable(tmp_path: Path) -> None:
         SqliteStore(tmp_path / "enc.db")
     assert str(tmp_path) not in caught.value.message
     (tmp_path / "enc.db").unlink()
-    SqliteStore(tmp_path / "enc.db").close()  # the lock was let go
+    SqliteStore(tmp_path / "enc.db").close()  # the lock was released
 
 
 def test_a_reader_that_cannot_be_opened_is_unavailable(sqlite: SqliteStore, tmp_path: Path) -> None:
@@ -171,7 +171,7 @@ def test_a_reader_that_cannot_be_opened_is_unavailable(sqlite: SqliteStore, tmp_
 
 
 class LateFailure:
-    """A connection whose COMMIT is made and then reported as failed."""
+    """A connection whose COMMIT succeeds and then reports a failure."""
 
     def __init__(self, db: sqlite3.Connection) -> None:
         self._db = db

@@ -1,4 +1,4 @@
-"""A SQLite store on the disk: reopened, locked, of other versions, erased and purged."""
+"""A SQLite store on disk: reopened, locked, of other versions, erased and purged."""
 
 import sqlite3
 import subprocess

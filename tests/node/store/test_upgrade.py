@@ -1,4 +1,4 @@
-"""A store of an earlier version: everything is there after the upgrade, and what that version did not keep is made."""
+"""A store of an earlier version: the upgrade keeps everything, and computes what that version did not store."""
 
 import sqlite3
 from contextlib import closing
@@ -23,7 +23,7 @@ SCHEMA_1 = Path(__file__).with_name("schema_1.sql")
 
 
 def lives(host: Host) -> list[bytes]:
-    """Endpoints registered and lost in every way, in logs of both versions."""
+    """Return endpoints registered and lost in every way, in logs of both versions."""
     enclave = found(host, init=init(alice="MEMBER owner", bob="MEMBER", carol="MEMBER admin", vera="MEMBER"))
     listen(host, enclave, "vera")
     listen(host, enclave, "vera", "view", OTHER)
@@ -66,7 +66,7 @@ def columns(db: sqlite3.Connection, table: str) -> list[str]:
 
 
 def downgraded(path: Path, to: Path) -> Path:
-    """The same store as its first version would have kept it."""
+    """Return the same store as its first version would have stored it."""
     with closing(sqlite3.connect(to, isolation_level=None)) as old:
         old.executescript(f"{SCHEMA_1.read_text()} PRAGMA application_id = {APPLICATION}; PRAGMA user_version = 1;")
         tables = [name for (name,) in old.execute("SELECT name FROM sqlite_master WHERE type = 'table'")]
@@ -80,7 +80,7 @@ def downgraded(path: Path, to: Path) -> Path:
 
 @pytest.fixture
 def stores(tmp_path: Path) -> tuple[SqliteStore, Path, list[bytes], int]:
-    """A store of today, the same of version 1, its enclaves, and its clock."""
+    """Return a store of the current version, the same of version 1, its enclaves, and its clock."""
     store = SqliteStore(tmp_path / "new.db")
     host = Host(store)
     enclaves = lives(host)

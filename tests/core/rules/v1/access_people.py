@@ -50,7 +50,7 @@ def ended(name: str, role: str) -> EndpointChange:
 
 
 def allowed(world: World, *what: Any, **more: Any) -> str:
-    """Who of everybody may do it; all others are unauthorized."""
+    """Return the people who may do it; all others must be unauthorized."""
     codes = {name: world.code(name, *what, **more) for name in EVERYBODY}
     assert set(codes.values()) <= {"", "UNAUTHORIZED"}
     return " ".join(name for name, code in codes.items() if not code)
@@ -97,7 +97,7 @@ masks = st.sets(st.sampled_from([OWNER, ADMIN, MEMBER, GUEST, DATAVIEW])).map(su
 
 @st.composite
 def operations(draw: st.DrawFn) -> tuple[str, Json]:
-    """One operation; a Move names the present bitmask more often than not (None stands for it)."""
+    """Draw one operation; a Move usually names the present bitmask, for which None stands."""
     type_, name = draw(st.sampled_from(sorted(OPERATIONS))), draw(people)
     if type_ in ("Move", "Force_Move"):
         from_ = draw(st.one_of(st.none(), st.none(), masks))

@@ -88,7 +88,7 @@ def targets_of(cell: str) -> list[str]:
 
 
 def entries(table: dict[str, dict[str, str]]) -> list[Json]:
-    """The schema that a table describes."""
+    """Return the schema that a table describes."""
     return [
         row(event, role, ops_of(cell), *targets_of(cell))
         for event, cells in table.items()
@@ -109,7 +109,7 @@ MATRICES = {
 
 
 NOT_CREATED = ("Manifest", "Update", "Delete", "AC_Bundle")
-"""Types of which nobody has C by an entry: a second Manifest is refused, the others go by other types' rights."""
+"""Types for which no entry gives C: a second Manifest is rejected, the others follow other types' rights."""
 
 
 CELLS = [
@@ -123,13 +123,13 @@ CELLS = [
 
 
 def cells_of(table: dict[str, dict[str, str]], event: str, roles: set[str]) -> list[str]:
-    """The cells that speak to someone with these roles."""
+    """Return the cells that apply to someone with these roles."""
     found = [table.get(row_, {}) for row_ in (event, "*")]
     return [cell for cells in found for role, cell in cells.items() if role in roles and cell != "-"]
 
 
 def expected(table: dict[str, dict[str, str]], event: str, roles: set[str]) -> set[str]:
-    """The ops of someone with these roles, by the table; C of some types as `C Role` for each role it is for."""
+    """Return the ops of someone with these roles; C of some types as `C Role` for each role that it covers."""
     cells = cells_of(table, event, roles)
     ops = {op for cell in cells for op in ops_of(cell)}
     if event in WITH_TARGETS:

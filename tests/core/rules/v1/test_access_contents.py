@@ -212,7 +212,7 @@ def test_the_predefined_types_are_those_of_the_document_s_registry() -> None:
 
 
 def test_every_predefined_type_has_its_rules_and_every_other_is_content() -> None:
-    """A content that is no JSON passes exactly where nothing reads it."""
+    """A content that is not JSON is accepted exactly for the types whose rules do not read it."""
     world = club(row("*", "Any", "CUD", *ROLES))
     message = world.send("olga", "m")
     types = PREDEFINED_V1 | PREDEFINED | {"m", "Reg_Node", "Reg_Enclave", "Reg_Identity"}
@@ -419,7 +419,7 @@ def test_damaged_contents_are_judged_or_refused_and_nothing_else() -> None:
 
 
 def test_judging_looks_up_and_does_not_search() -> None:
-    """Ten thousand rows for one type and role are one lookup and, for target roles, one step."""
+    """Ten thousand rows for one type and role cost one lookup and, for target roles, one step."""
     schema = [row("Grant", "Admin", "C", "Guest")] * 10_000 + [row(f"t{i}", "Any", "C") for i in range(1_000)]
     policy = club(*schema).policy
     assert len(policy._targets["Grant"]) == 1

@@ -1,4 +1,4 @@
-"""Manifests of version 1: every rule of validation broken alone, the bits of roles, what stands inside each limit."""
+"""Manifests of version 1: every rule of validation broken alone, the bits of roles, values just inside each limit."""
 
 import re
 from copy import deepcopy
@@ -33,7 +33,7 @@ GONE = object()
 
 
 def with_(where: str, value: Any) -> Json:
-    """VALID with another value at a path such as `RBAC.schema[1].ops`; GONE removes it."""
+    """Return VALID with another value at a path such as `RBAC.schema[1].ops`; GONE removes it."""
     changed = deepcopy(VALID)
     *above, last = [int(word) if word.isdigit() else word for word in re.findall(r"\w+", where)]
     place: Any = changed

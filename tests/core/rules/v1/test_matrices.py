@@ -22,7 +22,7 @@ def world_of(name: str) -> tuple[dict[str, dict[str, str]], World]:
 
 
 def creates(world: World, who: str, event: str) -> set[str]:
-    """C, by trying: with every role for the types that are about one."""
+    """Return C by trying it: for types that are about a role, with every role."""
     codes: dict[str, str] = {}
     if event in WITH_TARGETS:
         for role, bit in world.policy.roles.items():
@@ -46,7 +46,7 @@ def content_of(world: World, event: str) -> Any:
 
 
 def revises(world: World, who: str, event: str, is_author: bool) -> set[str]:
-    """U and D, by trying, on an event of the type."""
+    """Return U and D by trying them on an event of the type."""
     world.memory.targets[bytes(32)] = Target(event, person(who if is_author else "someone").public)
     tags = (("r", "00" * 32),)
     tried = {

@@ -9,7 +9,7 @@ Cells = dict[str, frozenset[str]]
 
 
 def matrix(text: str) -> dict[str, Cells]:
-    """Rows by event; in each the ops and denials of every column. `-` is an empty cell."""
+    """Parse a matrix: rows by event, with the ops and denials of every column. `-` is an empty cell."""
     head, *rows = [re.split(r"  +", line.strip()) for line in text.strip().splitlines()]
     return {
         event: {column: frozenset(re.findall("_?[CRUDPN]", cell)) for column, cell in zip(head[1:], cells, strict=True)}
@@ -48,7 +48,7 @@ PERSONAL_MATRIX = matrix("""
 
 
 def cells(rows: dict[str, Cells], actors: dict[str, str]) -> list[Any]:
-    """Every event, with everyone who might act on it: as a stranger to the event, and as its author."""
+    """Return every event with every actor, both as the event's author and not."""
     return [
         pytest.param(event, name, [*columns.split(), *more], id=" ".join([event, "by", columns, *more]))
         for event in rows

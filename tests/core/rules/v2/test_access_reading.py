@@ -305,7 +305,7 @@ def test_a_policy_of_init_alone_allows_nothing_to_anybody(extra: dict[str, str],
 
 
 def effective(world: World, name: str, *, is_author: bool) -> str:
-    """All ops that someone has on notes."""
+    """Return all ops that someone has on notes."""
     world.memory.targets[bytes(32)] = Target("note", person(name if is_author else "nobody").public)
     tags = (("r", "00" * 32),)
     tries = {"C": ("note", ""), "U": ("Update", ""), "D": ("Delete", GONE)}
@@ -401,7 +401,7 @@ def test_the_scope_says_what_the_rights_say(entries: list[tuple[str, Json]], cho
 
 
 def one_by_one(world: World, actor: str, listed: list[Json]) -> tuple[int, str, list[EndpointChange]]:
-    """How many operations succeed as single events, the code of the one that does not, and what they gave."""
+    """Return how many operations succeed as single events, the first error's code, and the resulting rights."""
     endpoints: list[EndpointChange] = []
     for i, operation in enumerate(listed):
         if operation.get("from") == "as it is":

@@ -42,7 +42,7 @@ GONE = object()
 
 
 def with_(where: str, value: Any, manifest: Json = VALID) -> Json:
-    """The manifest with another value at a path such as `moves[1].operator`; GONE removes it."""
+    """Return the manifest with another value at a path such as `moves[1].operator`; GONE removes it."""
     changed = deepcopy(manifest)
     *above, last = [int(word) if word.isdigit() else word for word in re.findall(r"\w+", where)]
     place: Any = changed
@@ -58,7 +58,7 @@ def with_(where: str, value: Any, manifest: Json = VALID) -> Json:
 
 
 def nested(manifest: Json) -> Json:
-    """The same manifest with its ten sections under RBAC."""
+    """Return the same manifest with its ten sections under RBAC."""
     rest = {key: value for key, value in manifest.items() if key not in SECTIONS}
     return {**rest, "RBAC": {key: value for key, value in manifest.items() if key in SECTIONS}}
 
@@ -156,7 +156,7 @@ IN_SECTIONS: list[tuple[str, Any, str]] = [
     *(("customs[3].ops", [op], "customs[3].ops") for op in ("C", "U", "D", "_C", "_U", "_D")),
     *(("customs[2].ops", ["R", op], "customs[2].ops") for op in ("C", "U", "D", "_C", "_U", "_D")),
     *(("customs[0].event", type_, "customs[0].ops") for type_ in sorted(PREDEFINED)),
-    # Operators and ops, wherever they stand
+    # Operators and ops, in any section
     *(
         (f"{where}.operator", wrong, f"{where}.operator")
         for where in ("moves[1]", "grants[0]", "slots[0]", "lifecycle[0]", "customs[0]")

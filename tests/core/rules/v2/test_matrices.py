@@ -28,7 +28,7 @@ PERSONAL_ACTORS = {"alice": "OWNER", "otto": "OUTSIDER", "dave": "OUTSIDER datav
 
 
 def effective(world: World, event: str, name: str, *, is_author: bool, creates: Json, subject: Subject) -> str:
-    """The ops that someone has on such an event: by trying C, U and D, and by asking for R, P and N."""
+    """Return the ops that someone has on such an event: C, U and D by trying them, R, P and N from the policy."""
     type_ = event.partition("(")[0]
     found = set(world.policy.rights(subject, world.bitmask(name), is_author=is_author, is_closed=lambda alias: False))
     if not world.code(name, type_, creates):
@@ -245,7 +245,7 @@ def test_group_gates_are_apart_and_auto_join_is_the_owners() -> None:
 
 @pytest.fixture
 def group() -> World:
-    """Bob and carol are members, bob an admin."""
+    """Return a group in which bob and carol are members, and bob is an admin."""
     world = World(GROUP)
     for name in ("bob", "carol"):
         world.send("alice", "Move", move(name, "OUTSIDER", "MEMBER"))
