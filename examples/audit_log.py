@@ -31,7 +31,7 @@ def work(url: str, folder: Path) -> bytes:
             raise SystemExit("an entry was deleted")
         except Unauthorized as error:
             print(f"Even its owner cannot delete one: {error}")
-        print(f"Read from the start, proved to be all there is: {len(list(log.complete()))} events with the Manifest")
+        print(f"Read from the start, and proved to be complete: {len(list(log.complete()))} events with the Manifest")
         return client.seq_pub()
 
 
@@ -47,10 +47,10 @@ def audit(title: str, file: bytes, known: bytes) -> None:
 
 with tempfile.TemporaryDirectory() as name:
     with local_node() as url:
-        print("A script works, and says what it does:")
+        print("A script runs, and logs each step:")
         seq_pub = work(url, Path(name))
-    print("\nThe node is gone; an auditor looks at the second entry:")
+    print("\nThe node has stopped; an auditor checks the second entry:")
     file = (Path(name) / "2.proof.json").read_bytes()
-    audit("As it was saved", file, seq_pub)
-    audit("With other words in it", file.replace(b"1200 orders", b"1199 orders"), seq_pub)
-    audit("Moved to the place of another", file.replace(b'"seq": 2', b'"seq": 3'), seq_pub)
+    audit("Unchanged", file, seq_pub)
+    audit("With its content changed", file.replace(b"1200 orders", b"1199 orders"), seq_pub)
+    audit("Moved to another seq", file.replace(b'"seq": 2', b'"seq": 3'), seq_pub)

@@ -44,7 +44,7 @@ for n in range(60):
     for name, is_awake in (("birds", n < 30), ("bread", n % 10 < 3), ("boats", n > 20)):
         if is_awake:
             last = feeds[name].commit("public", f"{name}, part {n}")
-print(f"Written; the last one is number {last.seq} of its feed.")
+print(f"Written; the last event has seq {last.seq} in its feed.")
 
 # %% [markdown]
 # ## A custom view: a file of SQL with a short header

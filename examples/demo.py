@@ -59,16 +59,16 @@ def _interrupt(*_: Any) -> None:
 def play(folder: Path, console: Console, *, keep: bool) -> int:
     stage, began, title = Stage(folder, console), time.monotonic(), ""
     console.print("[bold]ENC: verifiable, sovereign, access-controlled logs.[/]")
-    stage.tell(f"Each command is shown after the name of the person who types it. Everything happens in {folder}.")
+    stage.explain(f"Each command is shown after the name of the person who types it. Everything happens in {folder}.")
     if not keep:
-        stage.tell("It takes some minutes and is then removed; `make demo KEEP=1` leaves it running for you to try.")
+        stage.explain("It takes some minutes and is then removed; `make demo KEEP=1` leaves it running for you to try.")
     try:
         tables.foresee(stage)
         for number, step in enumerate(STEPS, 1):
             title = f"{number} of {len(STEPS)}: {step.__doc__}"
             stage.heading(title)
             step(stage)
-        console.print(f"\n[bold green]Every step held.[/] It took {time.monotonic() - began:.0f} seconds.")
+        console.print(f"\n[bold green]Every step succeeded.[/] It took {time.monotonic() - began:.0f} seconds.")
         if keep:
             title = "--keep"
             stay(stage)
@@ -81,7 +81,7 @@ def play(folder: Path, console: Console, *, keep: bool) -> int:
     finally:
         stage.stop_all()
         if keep:
-            stage.tell(f"Everything has stopped; the data is in {folder}.")
+            stage.explain(f"Everything has stopped; the data is in {folder}.")
     return 0
 
 

@@ -33,18 +33,18 @@ with local_node() as node_a, local_node() as node_b:
         hers.rotate(bob.public)  # new keys, which he gets with her next message
         hers.send(bob.public, "I bring dessert")
         his.send(ada.public, "Splendid")
-        print("What both see:")
+        print("Both see:")
         show(his, ada)
 
         sealed = next(his.enclave.query(type="message", reverse=True))
-        print("What the node has of her last message:", (sealed.content or "")[:46] + "…")
+        print("What the node stores of her last message:", (sealed.content or "")[:46] + "…")
 
         hers.block(bob.public)
         try:
             his.send(ada.public, "Are you there?")
         except Unauthorized as refusal:
             print("She has blocked him:", refusal.message)
-        print("He sees it:")
+        print("He sees that:")
         show(his, ada)
 
         phone = Mailbox(at_b, his.enclave.id)  # has only his key and the mailbox's id

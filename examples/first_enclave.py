@@ -64,7 +64,7 @@ def refused(what: str, attempt: Callable[[], object]) -> None:
     except EncError as error:
         print(f"  {what}: {error.code}: {error.message}")
     else:
-        raise SystemExit(f"{what} went unnoticed")
+        raise SystemExit(f"{what} was not detected")
 
 
 rules = {
@@ -82,13 +82,13 @@ rules = {
 }
 manifest = build_manifest(alice, json.dumps(rules), CLOCK + 60_000)
 submit(manifest)
-print(f"Alice founds the enclave {manifest.enclave.hex()[:16]}…")
+print(f"Alice creates the enclave {manifest.enclave.hex()[:16]}…")
 
 write(alice, "Move", {"target": bob.public.hex(), "from": "OUTSIDER", "to": "MEMBER"})
 first = write(bob, "message", "hello")
 write(bob, "Update", "hello, world", ("r", first.id.hex()))
 assert log[2].content is None
-print("Bob joins, writes and corrects himself; of his first version the node keeps nothing but the hash")
+print("Bob joins, writes and edits his message; the node keeps only the hash of its first version")
 
 print("Eve tries:")
 refused("to write", lambda: write(eve, "message", "let me in"))

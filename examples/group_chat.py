@@ -14,7 +14,7 @@ NAMES = {ann.public: "Ann", bob.public: "Bob", cleo.public: "Cleo"}
 
 
 def show(whose: str, group: Group) -> None:
-    print(f"What {whose} reads:")
+    print(f"{whose} reads:")
     for entry in group.entries():
         reactions = "".join(f" [{reaction.text} {NAMES[reaction.author]}]" for reaction in entry.reactions)
         print(f"  {NAMES[entry.author]}: {entry.text or f'({entry.why})'}{reactions}")
@@ -36,16 +36,16 @@ with (
     bobs.leave()
     anns.invite(cleo.public, notify=False)
     status = anns.status()
-    print(f"Bob is gone and Cleo there: epoch {status.epoch.n}, {'stale' if status.is_stale else 'fresh'}.")
+    print(f"Bob has left and Cleo has joined: epoch {status.epoch.n}, {'stale' if status.is_stale else 'fresh'}.")
     with cleos.follow() as changes:
         anns.say("Welcome, Cleo.")
-        print("Cleo hears:", next(change.entry.text for change in changes if change.entry and change.entry.text))
+        print("Cleo receives:", next(change.entry.text for change in changes if change.entry and change.entry.text))
 
     anns.sync()
     show("Ann", anns)
     show("Cleo", cleos)
     stored = " ".join(item.content or "" for item in at_ann.enclave(anns.id).query(type="message"))
-    print(f"What the node has of it: {stored[:44]}…; any word of theirs: {'Hello' in stored or 'Welcome' in stored}")
+    print(f"What the node stores: {stored[:44]}…; any plaintext: {'Hello' in stored or 'Welcome' in stored}")
     try:
         bobs.sync()
     except NotAMember as refusal:

@@ -19,28 +19,28 @@ async def listen(name: str, feed: AsyncEnclave, heard: Heard) -> None:
     """Print the stored posts, then new ones; each is verified first."""
     async with feed.subscribe(type="post") as posts:
         async for post in posts:
-            print(f"  {name} hears seq {post.seq}: {post.content}")
+            print(f"  {name} receives seq {post.seq}: {post.content}")
             heard.put_nowait(post.content)
             if post.content == LAST:
                 break
 
 
 async def broadcast(feed: AsyncEnclave, line: Relay, anna: Heard, ben: Heard) -> None:
-    print("One post, and both hear it:")
+    print("One post, and both receive it:")
     await feed.commit("post", "Good morning.")
     await asyncio.gather(anna.get(), ben.get())
 
-    print("Ben's line is cut; two more posts:")
+    print("Ben's connection is cut; two more posts:")
     await line.cut()
     for text in ("Rain at noon.", "Sun at four."):
         await feed.commit("post", text)
         await anna.get()
 
-    print("His line is mended, and there is one more post:")
+    print("His connection is restored; one more post:")
     await line.restore()
     await feed.commit("post", LAST)
     assert [await ben.get() for _ in range(3)] == ["Rain at noon.", "Sun at four.", LAST]
-    print("Both heard all four, in order, each once.")
+    print("Both received all four, in order, each once.")
 
 
 async def main(url: str) -> None:

@@ -24,13 +24,13 @@ def main(old: str, new: str, folder: Path) -> None:
         team.commit("message", "We move tomorrow.")
         same = reader.enclave(team.id)  # the same enclave, as Bob sees it; he knows of the other node
         with same.subscribe(type="message") as heard:
-            print(f"Bob hears at the old node: {next(heard).content}")
+            print(f"Bob receives at the old node: {next(heard).content}")
 
             moved = team.migrate(new, folder, tell=lambda step, what: print(f"  {step}"))
             print(f"The Migrate is event {moved.migrate.seq}; the new node's log has {moved.head.ts} bundle.")
 
             receipt = same.commit("message", "We have moved.")
-            print(f"Bob writes, and hears: {next(heard).content}")
+            print(f"Bob writes, and receives: {next(heard).content}")
         print(f"His client is at the new node now: {same.url == new}")
 
         proof = Proof(team.id, same.sequencer(), same.proof(receipt.id), same.sequencers().moves).json()

@@ -25,10 +25,10 @@ with local_node() as node, Client(node, ada, pins=None) as hers, Client(node, bo
     with Client(node, ada, pins=None) as other:
         device = Personal(other, store.enclave.id)
         device.change(diary.id, text="It rained again.")
-        print("The second device knows her:", device.profile().display_name, "-", device.profile().bio)
+        print("The second device shows her profile:", device.profile().display_name, "-", device.profile().bio)
         print("and has her documents:", *(f"{each.name} ({each.kind})" for each in device.documents()))
     print("Found on the first by the word 'again':", *(each.text for each in store.documents("again")))
-    print("What the node has of it:", (store.enclave.content(store.enclave.event(diary.id)) or "")[:40], "…")
+    print("What the node stores of it:", (store.enclave.content(store.enclave.event(diary.id)) or "")[:40], "…")
 
     # Ada notifies Bob that he is in the garden's group; he is not, yet.
     inbox = Personal.create(his, bundle=AT_ONCE)
@@ -39,11 +39,11 @@ with local_node() as node, Client(node, ada, pins=None) as hers, Client(node, bo
     try:
         inbox.handoff(notice)
     except NotConfirmed:
-        print("Bob's notice is", notice.state, "and nothing is done on its word.")
+        print("Bob's notice is", notice.state, "and has no effect yet.")
     garden.move(bob.public, "OUTSIDER", "MEMBER")
     (notice,) = inbox.notices()
-    print("Ada has moved him. It is", notice.state, "by a proof:", notice.notice.topic)
-    print("What it hands over opens:", inbox.handoff(notice) == secret)
+    print("Ada has admitted him. It is", notice.state, "by a proof:", notice.notice.topic)
+    print("The secret in it opens:", inbox.handoff(notice) == secret)
 
     # Eve sends a notice in Ada's name, about a Move that the group does not have.
     with Client(node, pins=None) as eve:
@@ -51,4 +51,4 @@ with local_node() as node, Client(node, ada, pins=None) as hers, Client(node, bo
             bob.public, "group_invite", garden.id, "group", topic="Free soup", inviter=ada.public,
             move_ref=store.enclave.manifest().id, place=there,
         )  # fmt: skip
-    print("Eve's stays", inbox.notices()[-1].state, "- and is no invitation.")
+    print("Eve's notice stays", inbox.notices()[-1].state, "- and is not an invitation.")

@@ -68,7 +68,7 @@ with tempfile.TemporaryDirectory() as data:
         url, seq_pub = ready["url"], bytes.fromhex(ready["seq_pub"])
         print(f"A node listens at {url}; its key is {seq_pub.hex()[:16]}…\n")
 
-        print("Found an enclave and write to it:")
+        print("Create an enclave and write to it:")
         manifest = commit.build_manifest(alice, compact_json(rules), now() + 60_000)
         enclave = manifest.enclave
         send(manifest)
@@ -94,14 +94,14 @@ with tempfile.TemporaryDirectory() as data:
             )
             print(f"  seq {found.seq}: {found.content!r}, under a signed head of {head.ts} bundle")
 
-        print("\nListen, and hear of the next one:")
+        print("\nSubscribe, and receive the next one:")
         with connect(url.replace("http", "ws")) as socket:
             query = {"filter": {"seq": {"start_after": 3}}}
             socket.send(json.dumps(envelope.seal_request(opened, seq_pub, enclave, "Query", query, urandom(24))))
             print(f"  {socket.recv()}")
             send(commit.build_commit(alice, enclave, "note", "live", now() + 60_000))
             heard = json.loads(sealing.open_text(keys.response, json.loads(socket.recv())["event"]))
-            print(f"  heard: {heard['event']['content']!r}")
+            print(f"  received: {heard['event']['content']!r}")
     finally:
         node.terminate()
         print(f"\nThe node stopped with exit code {node.wait()}.")

@@ -49,11 +49,11 @@ with (
     }.items():
         try:
             attempt()
-            raise SystemExit(f"{what}, and should not")
+            raise SystemExit(f"{what}, which should be rejected")
         except Unauthorized as error:
-            print(f"{what}: refused: {error}")
+            print(f"{what}: rejected: {error}")
 
-    print("What Carol sees, each event checked:")
+    print("Carol sees, with each event checked:")
     for item in carols.query(type="task"):
         print(f"  {carols.content(item)}, by {NAMES[item.author]}")
-    print("What became of the three, proved:", ", ".join(carols.status(task.id) for task in (milk, bread, typo)))
+    print("The status of the three, proved:", ", ".join(carols.status(task.id) for task in (milk, bread, typo)))

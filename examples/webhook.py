@@ -50,7 +50,7 @@ with local_node() as node, tempfile.TemporaryDirectory() as folder, Client(node,
         print("Pushed, checked and counted, by seq:", *(counted.get() for _ in range(3)))
     for what in ("tea", "soup"):
         sales.commit("sale", what)
-    print("The app is away, and two more are sold.")
+    print("The app is offline, and two more are sold.")
     with serving(PushReceiver(counter, hook, [node], state, count, **mine).app, listening):
         print("It is back:", *(counted.get() for _ in range(2)))
     with closing(listening), closing(sqlite3.connect(state)) as db:

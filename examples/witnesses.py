@@ -30,12 +30,12 @@ def main(honest: str, copy: str, team: bytes, folder: Path) -> None:
 
         with Client(copy, bob, pins=None) as client:
             client.enclave(team).commit("message", "Thanks for nothing.")
-            print(f"Bob sees a log of {client.enclave(team).head().ts} bundles, and nothing is wrong with it.")
+            print(f"Bob sees a log of {client.enclave(team).head().ts} bundles, and its proofs are valid.")
 
         with Client(copy, bob, pins=None, settings=strict) as client:
             try:
                 client.enclave(team).head()
-                raise SystemExit("nobody noticed")
+                raise SystemExit("the fork was not detected")
             except Fork as lie:
                 print(f"Bob asks the witness too: {lie.code}: {lie.message}.")
                 lie.evidence.save(folder / "evidence.json")

@@ -8,7 +8,7 @@ from demo.stage import Stage, free_port
 
 def nodes(stage: Stage) -> None:
     """A registry and two nodes"""
-    stage.tell(
+    stage.explain(
         "A node stores logs, called enclaves, and orders the events in them. It is not trusted: clients verify every "
         "answer. A registry, itself an enclave, lists which node has which enclave. Here are two nodes; the first one "
         "also hosts the registry."
@@ -19,13 +19,13 @@ def nodes(stage: Stage) -> None:
     stage.enc("operator", "config", "set", "node", stage.known["north"], quiet=True)
     stage.known["registry"] = stage.enc("operator", "registry", "init", "--use").split()[0]
     id_ = stage.known["registry"].partition("#")[2].partition(":")[0]
-    stage.tell("The first node is started again, now with the registry's id: from then on it answers lookups.")
+    stage.explain("The first node is started again, now with the registry's id: from then on it answers lookups.")
     stage.stop("north")
     _start(stage, "north", stage.known["north"].rpartition(":")[2], "--registry", id_)
     for name in ("north", "south"):
         stage.enc("operator", "registry", "register-node", stage.known[name], "--key", f"{name}/node.key", quiet=True)
     found = [_endpoint(stage, name) for name in ("north", "south")]
-    stage.holds("both nodes run, and the registry knows them", found == [stage.known["north"], stage.known["south"]])
+    stage.holds("both nodes run, and the registry lists them", found == [stage.known["north"], stage.known["south"]])
 
 
 def _start(stage: Stage, name: str, port: str, *more: str) -> None:
@@ -42,7 +42,7 @@ def _endpoint(stage: Stage, name: str) -> str:
 
 def people(stage: Stage) -> None:
     """Three people"""
-    stage.tell(
+    stage.explain(
         "An identity is a key pair, created on this machine and stored in a file; no authority issues or revokes it. "
         "Ada and Cleo use the first node, Bob the second."
     )
@@ -50,12 +50,12 @@ def people(stage: Stage) -> None:
         stage.enc(who, "config", "set", "node", stage.known[node], quiet=True)
         stage.enc(who, "config", "set", "registry", stage.known["registry"], quiet=True)
         stage.known[who] = stage.enc(who, "key", "new").split()[1]
-    stage.holds("each has a key of their own", len({stage.known[who] for who in ("ada", "bob", "cleo")}) == 3)
+    stage.holds("each has a separate key", len({stage.known[who] for who in ("ada", "bob", "cleo")}) == 3)
 
 
 def stores(stage: Stage) -> None:
     """Personal stores and mailboxes"""
-    stage.tell(
+    stage.explain(
         "Each creates a personal store, and Ada and Bob mailboxes: enclaves that belong to their key, whichever node "
         "hosts them. A post is public; the diary is encrypted on this machine: the node cannot read it."
     )
@@ -67,9 +67,9 @@ def stores(stage: Stage) -> None:
     stage.enc("bob", "me", "post", "Bob is here, too", quiet=True)
     stage.enc("ada", "me", "add", "Diary", "It rained.", quiet=True)
     listed = stage.enc("ada", "me", "list")
-    stage.holds("the diary is there for Ada", "Diary" in listed)
-    stage.holds("no file of any node holds its words", not holding(stage, "It rained."))
-    stage.holds("the public post, which is not sealed, is there to be found", holding(stage, "Hello from Ada"))
+    stage.holds("Ada can read the diary", "Diary" in listed)
+    stage.holds("no file of any node contains its text", not holding(stage, "It rained."))
+    stage.holds("the search finds the public post, which is not sealed", holding(stage, "Hello from Ada"))
 
 
 def holding(stage: Stage, words: str) -> list[str]:

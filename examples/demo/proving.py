@@ -12,7 +12,7 @@ AT_ONCE = {"size": 1}
 
 def edits(stage: Stage) -> None:
     """Write, edit, delete"""
-    stage.tell(
+    stage.explain(
         "Ada creates an enclave for a team from a manifest, harbour.json, which defines everybody's rights, and admits "
         "Bob. Deleted or replaced content is erased; the log keeps that it existed, and who removed it."
     )
@@ -23,7 +23,7 @@ def edits(stage: Stage) -> None:
     rude = str(stage.ask("ada", "commit", "message", "Eve owes me money")["seq"])
     stage.enc("ada", "delete", rude, "--note", "never mind", quiet=True)
     found = stage.enc("ada", "query", *TALK)
-    stage.holds("the new text is there, and what was deleted is not", "at ten" in found and "Eve" not in found)
+    stage.holds("the new text is stored, and the deleted message is not", "at ten" in found and "Eve" not in found)
 
 
 def _found(stage: Stage, name: str) -> None:
@@ -37,24 +37,24 @@ def _found(stage: Stage, name: str) -> None:
 
 def proof(stage: Stage) -> None:
     """A proof, checked offline"""
-    stage.tell(
+    stage.explain(
         "A proof is a file: the event with its author's signature, its path to the root of the log, and the root as "
-        "the node signed it. `enc verify` needs no node and no key. One letter changed, and it proves nothing."
+        "the node signed it. `enc verify` needs no node and no key. A proof with one changed letter is invalid."
     )
     stage.enc("bob", "prove", stage.known["boat"], "-o", "proof.json")
     stage.enc("bob", "verify", "proof.json")
     stage.shell("bob", "cp", "proof.json", "forged.json")
     stage.shell("bob", "sed", "-i", "s/The boat leaves at/The boat leaves by/", "forged.json")
     refused = stage.enc("bob", "verify", "forged.json", code=1)
-    stage.holds("the proof holds, and the forged one does not", "Nothing is proved" in refused)
+    stage.holds("the proof is valid, and the forged one is not", "Nothing is proved" in refused)
 
 
 def lie(stage: Stage) -> None:
     """A node that lies is caught"""
-    stage.tell(
-        "The first node's operator copies its key and its data, and runs a second node with them: Ada is shown one "
-        "ledger, Bob another. Each alone is perfectly in order. But Ada's client remembers the head that was signed "
-        "for her; shown the other log, it refuses, and saves both signed heads as evidence."
+    stage.explain(
+        "The first node's operator copies its key and its data, and runs a second node with them: Ada gets one "
+        "ledger, Bob another. Each alone is valid. But Ada's client stores the head that was signed for her; it "
+        "rejects the other log, and saves both signed heads as evidence."
     )
     _found(stage, "ledger")
     _copy(stage, "north", "liar")
@@ -66,8 +66,8 @@ def lie(stage: Stage) -> None:
     (evidence,) = stage.folder.glob("enc-evidence-*.json")
     says = stage.enc("cleo", "verify", evidence.name)
     stage.stop("liar")
-    stage.holds("Ada's client refuses the other log", "FORK" in refused)
-    stage.holds("the evidence convicts the node for anybody who has the file", "convicts the sequencer" in says)
+    stage.holds("Ada's client rejects the other log", "FORK" in refused)
+    stage.holds("the evidence file alone convicts the node", "convicts the sequencer" in says)
 
 
 def _copy(stage: Stage, name: str, to: str) -> None:
@@ -79,7 +79,7 @@ def _copy(stage: Stage, name: str, to: str) -> None:
 
 def moving(stage: Stage) -> None:
     """An enclave moves to the other node"""
-    stage.tell(
+    stage.explain(
         "A node hosts an enclave but does not own it. Ada moves the harbour's log to the other node: the old one signs "
         "its last event, the new one replays everything, the registry is updated, and Bob's client follows by itself."
     )
@@ -90,4 +90,4 @@ def moving(stage: Stage) -> None:
     found = stage.enc("bob", "query", *TALK)
     where = stage.enc("bob", "registry", "resolve", harbour, quiet=True)
     stage.holds("the registry names the other node", stage.known["south"] in where)
-    stage.holds("nothing is lost, and the log goes on there", "at ten" in found and "We have moved" in found)
+    stage.holds("no event is lost, and the log continues there", "at ten" in found and "We have moved" in found)

@@ -47,7 +47,7 @@ class Stage:
         self.console.print()
         self.console.print(Rule(Text(title, style="bold"), align="left"))
 
-    def tell(self, text: str) -> None:
+    def explain(self, text: str) -> None:
         self.console.print(Text(text), soft_wrap=not self.console.is_terminal)
 
     def warn(self, text: str) -> None:
@@ -63,7 +63,7 @@ class Stage:
     def holds(self, what: str, is_true: object) -> None:
         """Print a fact, or raise Failed if it is not true."""
         if not is_true:
-            raise Failed(f"it does not hold that {what}")
+            raise Failed(f"this should hold: {what}")
         self.console.print(Text(f"  ✓ {what}", style="green"), soft_wrap=not self.console.is_terminal)
 
     def show(self, who: str, command: str, *, beside: bool = False) -> None:

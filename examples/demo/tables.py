@@ -26,7 +26,7 @@ def foresee(stage: Stage) -> None:
 
 def pipeline(stage: Stage) -> None:
     """Everything through Spark"""
-    stage.tell(
+    stage.explain(
         "A DataView reads the events of many enclaves, verifies every signature and every rule again, and writes them "
         "to tables. It reads as Ada and as Bob, and so gets what they may read; sealed content stays sealed. This step "
         "takes longest: Spark starts, and every view is built and tested."
@@ -38,14 +38,14 @@ def pipeline(stage: Stage) -> None:
     stage.known["pulls"] = "\n".join(pulls)
     kept = ("--lake", str(stage.folder / "lake"), "--database", "serving.db")
     made = stage.enc("operator", "dataview", "run", "--once", "--small", *pulls, *kept, quiet=True)
-    views = [line.partition("\t")[0] for line in made.splitlines() if "\t" in line]  # not what Spark says of itself
+    views = [line.partition("\t")[0] for line in made.splitlines() if "\t" in line]  # without Spark's own output
     stage.output(f"views: {', '.join(views)}")
-    stage.holds("all views are made, and pass their tests", "timeline" in made)
+    stage.holds("all views are built, and pass their tests", "timeline" in made)
 
 
 def tables(stage: Stage) -> None:
     """The tables, over HTTP"""
-    stage.tell(
+    stage.explain(
         "Views are served as JSON, CSV or Arrow to the readers in the settings; here to everybody. The server of views "
         "is not trusted either: with verify=1 it must return the proofs."
     )
@@ -120,14 +120,14 @@ def _draw(stage: Stage, name: str, rows: list[tuple[str, ...]]) -> None:
 def _check_proof(stage: Stage) -> None:
     answer = _get(stage, "/views/timeline?verify=1&limit=1&order=posted_at")
     (stage.folder / "row.json").write_text(json.dumps(answer["proofs"][0]["proof"]))
-    stage.tell("The proof of the first row is saved to a file, and verified like any other:")
+    stage.explain("The proof of the first row is saved to a file, and verified like any other:")
     says = stage.enc("cleo", "verify", "row.json", quiet=True)
-    stage.holds("a row of the timeline proves itself", "The proof holds" in says)
+    stage.holds("the proof of the row is valid", "The proof holds" in says)
 
 
 def page(stage: Stage) -> None:
     """The page"""
-    stage.tell(
+    stage.explain(
         "The same server has a page: charts, enclaves, views, and an inspector that checks proofs in the browser."
     )
     shown = fetch(stage.known["page"] + "/")
@@ -149,7 +149,7 @@ def live(stage: Stage) -> None:
         "--listen",
         listen,
     )
-    stage.tell("From now on the pipeline runs beside the page and reads new events; Spark starts once more.")
+    stage.explain("From now on the pipeline runs beside the page and reads new events; Spark starts once more.")
     stage.start_mute("operator", "DataView", "dataview", "run", "--small", *stage.known["pulls"].split("\n"), *flags)
     deadline = time.monotonic() + PATIENCE_S
     while True:

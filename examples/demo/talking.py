@@ -6,9 +6,9 @@ from demo.stage import Stage
 
 def messages(stage: Stage) -> None:
     """Direct messages, end-to-end encrypted"""
-    stage.tell(
+    stage.explain(
         "Ada writes to Bob, whose mailbox is on the other node. The two agree on keys and renew them as they "
-        "talk; the nodes carry sealed text. What is edited or taken back is erased on both sides."
+        "talk; the nodes carry sealed text. Edited and retracted texts are erased on both sides."
     )
     stage.enc("ada", "dm", "add", "Bob", "--yes", "--greeting", "Hi, it is Ada")
     stage.enc("bob", "dm", "invites")
@@ -21,14 +21,14 @@ def messages(stage: Stage) -> None:
     stage.enc("bob", "dm", "send", "Ada", "I bring dessert", quiet=True)
     thread = stage.enc("ada", "dm", "read", "Bob")
     is_edited = "Dinner at eight?" in thread and "seven" not in thread
-    stage.holds("both see the edited text, and the message taken back is gone", is_edited and "Wrong" not in thread)
+    stage.holds("both see the edited text, and the retracted message is gone", is_edited and "Wrong" not in thread)
     stage.shell("operator", "grep", "-rl", "-e", "Dinner", "-e", "dessert", "north", "south", code=1)
-    stage.holds("grep finds none of their words in any file of either node", not holding(stage, "Dinner"))
+    stage.holds("grep finds none of their texts in any file of either node", not holding(stage, "Dinner"))
 
 
 def group(stage: Stage) -> None:
     """A group, end-to-end encrypted"""
-    stage.tell(
+    stage.explain(
         "A group has a secret that changes with its members: new members cannot read earlier messages, and former "
         "members cannot read later ones."
     )
@@ -45,7 +45,7 @@ def group(stage: Stage) -> None:
     bobs = stage.enc("bob", "group", "read", "plans")
     cleos = stage.enc("cleo", "group", "read", "plans")
     stage.holds("Bob reads all of it, as it was edited", "in June?" in bobs and "Welcome" in bobs)
-    stage.holds("Cleo reads what was said since she came, and no more", "Welcome" in cleos and "June" not in cleos)
+    stage.holds("Cleo reads only messages since she joined", "Welcome" in cleos and "June" not in cleos)
 
 
 def _accept(stage: Stage, who: str) -> None:
