@@ -1,8 +1,8 @@
 """Audits on Spark: fully verified events a second, beside two raw verifications an event on as many cores.
 
-Two fleets: 1,000,000 events in 1,000 enclaves, and 300,000 events in one; each on two cores and on one. A session of
-Spark is started before the clock is; everything else, from the first look at the archives to the last verdict, is
-timed. `--quick` takes a twentieth of the events. `--keep DIR` keeps the fleets there, and takes those that are there.
+Two fleets: 1,000,000 events in 1,000 enclaves, and 300,000 events in one; each on two cores and on one. The Spark
+session starts before the clock; everything else, from the first read of the archives to the last verdict, is
+timed. `--quick` takes a twentieth of the events. `--keep DIR` stores the fleets there, and uses existing ones.
 """
 
 import argparse
@@ -31,7 +31,7 @@ Checks = list[tuple[bytes, bytes, bytes]]
 
 
 def sample(folder: Path) -> Checks:
-    """Signatures of one log, as the audit meets them."""
+    """Return signatures of one log, as an audit reads them."""
     checks: Checks = []
     largest = max(found_archives([folder]), key=os.path.getsize)
     for lines in read_lines(largest, 0, SAMPLE):
@@ -54,7 +54,7 @@ def _verify(checks: Checks, start: "multiprocessing.synchronize.Barrier", took: 
 
 
 def floor(checks: Checks, cores: int) -> float:
-    """Events a second if an audit were two raw verifications an event, on all cores at once."""
+    """Return the events a second of an audit that only did two raw verifications an event, on all cores at once."""
     context = multiprocessing.get_context("spawn")
     start, took = context.Barrier(cores), context.Queue()
     workers = [context.Process(target=_verify, args=(checks, start, took)) for _ in range(cores)]

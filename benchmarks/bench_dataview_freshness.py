@@ -1,8 +1,8 @@
 """Freshness: from a commit's receipt to its row in the serving API's answer, at 500 commits a second.
 
 A real node, the pipeline on local[2] that pulls, verifies and publishes, the server of views, and the load, each in a
-process of its own. The commits are signed before the clock starts, and sent by the clock, whatever comes back. A reader
-asks the API over and over for the newest row: a commit is visible from the first answer that is past its seq.
+separate process. The commits are signed before the clock starts, and sent at fixed times, independent of the answers.
+A reader requests the newest row continuously: a commit is visible from the first answer that is past its seq.
 """
 
 import json
@@ -44,7 +44,7 @@ def sign(enclave: bytes, first: int, size: int) -> list[bytes]:
 
 
 class Reader(threading.Thread):
-    """Asks how far the view is, and remembers when it first was there."""
+    """Requests the view's progress, and records when each position was first visible."""
 
     def __init__(self, url: str, enclave: str) -> None:
         super().__init__(daemon=True)
@@ -63,13 +63,13 @@ class Reader(threading.Thread):
     def wait_for(self, seq: int) -> None:
         deadline = time.perf_counter() + 120
         while not self.seen or self.seen[-1][1] <= seq:
-            assert time.perf_counter() < deadline, "it is never there"
+            assert time.perf_counter() < deadline, "the event never became visible"
             time.sleep(0.1)
 
 
 @contextmanager
 def process(*command: str) -> Iterator[subprocess.Popen[str]]:
-    """A process for as long as the block runs."""
+    """Run a process until the block ends."""
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as running:  # noqa: S603
         try:
             yield running
@@ -78,7 +78,7 @@ def process(*command: str) -> Iterator[subprocess.Popen[str]]:
 
 
 def ages(receipts: list[tuple[int, float]], seen: list[tuple[float, int]]) -> list[float]:
-    """Seconds from each receipt to the first answer that has its event."""
+    """Return the seconds from each receipt to the first answer that has its event."""
     found, place = [], 0
     for seq, when in sorted(receipts):
         while seen[place][1] <= seq:

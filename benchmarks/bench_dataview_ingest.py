@@ -3,9 +3,9 @@
     python benchmarks/run.py dataview_ingest            of a running stream: the first 10^5 events, and all 10^6
     ENC_BENCH_EVENTS=300000 python benchmarks/run.py dataview_ingest
 
-A stream that runs is given archives, and has taken them in when their rows are in the tables. What it takes to start
-Java and a query is paid once, and is not in these figures. The floor is two raw Schnorr verifications an event on both
-cores, measured before and after, the better one counts.
+A running stream gets archives, and has ingested them when their rows are in the tables. The start of Java and of a
+query happens once, and is not in these figures. The floor is two raw Schnorr verifications an event on both
+cores, measured before and after; the better one counts.
 """
 
 import os
@@ -26,7 +26,7 @@ EVENTS, BATCH, WARM = int(os.environ.get("ENC_BENCH_EVENTS", "1000000")), 100_00
 
 
 def fill(path: Path, n: int, size: int) -> None:
-    """The archive of bench enclave `n`, all signatures true."""
+    """Write the archive of bench enclave `n`, with valid signatures."""
     from enc.core.log.commit import build_commit
     from enc.core.log.event import finalize
     from enc.core.machine.archive import Header, write_archive
@@ -59,7 +59,7 @@ def fill(path: Path, n: int, size: int) -> None:
 
 
 def archives(directory: Path, events: int, first: int = 0) -> Path:
-    """As many archives as it takes, made by both cores."""
+    """Write as many archives as needed, on both cores."""
     directory.mkdir()
     numbers = range(first, first + events // PER_ENCLAVE)
     with get_context("fork").Pool(CORES) as pool:
@@ -68,7 +68,7 @@ def archives(directory: Path, events: int, first: int = 0) -> Path:
 
 
 def _verify_some(seconds: float) -> float:
-    """Raw verifications a second of this core."""
+    """Return the raw verifications a second of this core."""
     checks = [(key.public, bytes([i] * 32), key.sign_schnorr(bytes([i] * 32))) for i in range(100) for key in AUTHORS]
     work, done, start = raw_verify(checks), 0, time.perf_counter()
     while (spent := time.perf_counter() - start) < seconds:
@@ -78,13 +78,13 @@ def _verify_some(seconds: float) -> float:
 
 
 def floor() -> float:
-    """Events a second, if nothing had to be done but two verifications of each, on all cores."""
+    """Return the events a second with two raw verifications each and nothing else, on all cores."""
     with get_context("spawn").Pool(CORES) as pool:
         return sum(pool.map(_verify_some, [3.0] * CORES)) / 2
 
 
 class Running:
-    """A stream over a directory of archives into a new lake, as `enc dataview run` has it, and warm."""
+    """A warm stream over a directory of archives into a new lake, set up as `enc dataview run` does."""
 
     def __init__(self, home: Path, *, check: bool) -> None:
         from enc.dataview.fold.known_heads import Heads
@@ -107,7 +107,7 @@ class Running:
         self._query = writer.option("checkpointLocation", self._lake.checkpoint("ingest")).start()
 
     def take(self, files: Sequence[Path]) -> float:
-        """Seconds from the moment that the archives are there until all they hold is in the tables."""
+        """Return the seconds from the moment that the archives exist until all their rows are in the tables."""
         together = self._home / f"{files[0].stem}-{files[-1].stem}"
         together.mkdir()
         for file in files:
@@ -126,7 +126,7 @@ class Running:
 
 
 def run(home: Path, made: Path, warm: Path, *, check: bool) -> list[float]:
-    """Events a second of a running stream: of the first BATCH that come, and of all."""
+    """Return the events a second of a running stream: of the first BATCH, and of all."""
     files, stream = sorted(made.iterdir()), Running(home / "running", check=check)
     stream.take(sorted(warm.iterdir()))
     few = BATCH // PER_ENCLAVE

@@ -1,6 +1,6 @@
 """Views over HTTP: a point lookup and a page of 100 rows of a view of 1,000,000, in SQLite.
 
-The server is a process of its own, asked over one connection that stays open, at random places. Its floor is the same
+The server is a separate process, with requests over one open connection, at random places. Its floor is the same
 statement by SQLite's own driver, in this process.
 """
 
@@ -66,7 +66,7 @@ def serving(place: Path) -> Iterator[httpx.Client]:
 
 
 def times(work: Callable[[], object], count: int = ASKED) -> list[float]:
-    """In milliseconds, rising."""
+    """Return the times in milliseconds, sorted."""
     found = []
     for _ in range(count):
         start = time.perf_counter()

@@ -1,7 +1,7 @@
-"""A group's keys: what an epoch costs its author and the others as the group grows, and opening a conversation.
+"""A group's keys: the cost of an epoch for its author and the others as the group grows, and of opening a conversation.
 
-One admin makes every epoch after the first, under a churn of leaves and joins. Floors are bare calls, in the same run:
-to make one, the ECDH, key pairs, HKDF and ciphers that its wraps and keys take; to follow and open one, points, and the
+One admin makes every epoch after the first, while members leave and join. Floors are bare calls in the same run: to
+make an epoch, the ECDH, key pairs, HKDF and ciphers of its wraps and keys; to follow and open one, points, and the
 same for what is opened; for both, SHA-256 over the members. Wraps, bytes and time must grow as log N.
 """
 
@@ -38,12 +38,12 @@ from enc.core.sealed_forms.group_state import NO_EPOCH, PublicGroupState, Random
 _SHA256, _DRAWN = SHA256(), random.Random(7)
 SIZES = (8, 64, 512, 4096)
 CHURN = 60
-"""Epochs after the first: a leave, a join, and so on."""
+"""The number of epochs after the first: a leave, a join, and so on."""
 LOG_N = 1.5
-"""How much more than in proportion to log N the largest group may cost, against the one of 64."""
+"""The factor by which the largest group may exceed the cost of one of 64, scaled by log N."""
 MESSAGES, SENDERS, EPOCHS = 10_000, 100, 50
 TIMED = 1_000
-"""Of these, those that are timed: short enough that many a round is not interrupted."""
+"""The number of messages that are timed: few enough that many rounds run without interruption."""
 CLOCK, EXP = 1_790_000_000_000, 1_790_000_060_000
 
 
@@ -57,7 +57,7 @@ def chance() -> Randomness:
 
 
 def new_key() -> PrivateKey:
-    """The same in every run, so that all runs have the same trees."""
+    """Return a key that is the same in every run, so that all runs have the same trees."""
     return PrivateKey(_DRAWN.randbytes(32))
 
 
@@ -65,7 +65,7 @@ def new_key() -> PrivateKey:
 
 
 def raw_calls(multiplications: int, keys: int, derivations: int, ciphers: int, points: int = 0) -> Work:
-    """ECDH, key pairs, HKDF, ChaCha20-Poly1305 over 32 bytes and x-coordinates lifted to points, and nothing else."""
+    """Return a work of only ECDH, key pairs, HKDF, ChaCha20-Poly1305 over 32 bytes and points lifted from x."""
     ctx, secret, nonce, box = GLOBAL_CONTEXT.ctx, os.urandom(32), os.urandom(12), os.urandom(32)
     public, public_x = ffi.new("secp256k1_pubkey *"), new_key().public
     assert lib.secp256k1_ec_pubkey_create(ctx, public, secret)
@@ -94,13 +94,13 @@ def raw_hkdf(secret: bytes, label: bytes = b"enc:mls:wrap") -> bytes:
 
 
 class Step(Struct, frozen=True):
-    """One epoch of the churn, as it was made."""
+    """One epoch of the churn."""
 
     before: PublicGroupState
     after: PublicGroupState
     envelope: Envelope
     held: Secrets
-    """What the bystander held before it."""
+    """The bystander's secrets before this epoch."""
 
     @property
     def wraps(self) -> int:
@@ -108,7 +108,7 @@ class Step(Struct, frozen=True):
 
 
 def churn(size: int) -> tuple[PrivateKey, PrivateKey, list[Step]]:
-    """An admin, a member who stays, and the epochs."""
+    """Return an admin, a member who stays, and the epochs."""
     rng, keys = random.Random(size), [new_key() for _ in range(size)]
     admin, bystander = keys[:2]
     members, others, steps = frozenset(key.public for key in keys), [key.public for key in keys[2:]], list[Step]()
@@ -128,7 +128,7 @@ def churn(size: int) -> tuple[PrivateKey, PrivateKey, list[Step]]:
 
 
 def mean_best(works: list[tuple[Work, Work]]) -> tuple[float, float]:
-    """The mean over many of the best time of each work and of its floor."""
+    """Return the mean of the best times of all works, and of their floors."""
     times = [best_by_turns(*pair, rounds=10) for pair in works]
     return sum(t[0] for t in times) / len(times), sum(t[1] for t in times) / len(times)
 
@@ -141,7 +141,7 @@ def making(admin: PrivateKey, step: Step) -> tuple[Work, Work]:
 
 
 def following(admin: PrivateKey, step: Step) -> tuple[Work, Work]:
-    """What everybody does, also who is no member; from the JSON of the event."""
+    """Return the work of everyone who follows the log, members or not, from the event's JSON."""
     wire = msgspec.json.encode(step.envelope).decode()
     lifted = raw_calls(0, 0, 0, 0, points=1 + len(step.envelope.fill) + len(step.envelope.path))
     floor = both(lifted, raw_sha256(1, bytes(34 * len(step.after.members))))
@@ -211,7 +211,7 @@ class Log:
         self.enclave, self.events = manifest.enclave, [finalize(manifest, self._node, CLOCK, 0)]
         self.state, self.roots = NO_EPOCH, list[bytes]()
         self.starts, self.said = list[int](), list[Event]()
-        """Where each epoch was made; what is sealed."""
+        """The seq of each epoch; the sealed messages."""
         for person in self.people[1:]:
             self._send(self.owner, "Move", {"target": person.public.hex(), "from": "OUTSIDER", "to": "MEMBER"})
         for n in range(EPOCHS):
@@ -238,7 +238,7 @@ class Log:
             counts[who.public] += 1
 
     def open_all(self, first: int = MESSAGES) -> list[str]:
-        """By the kernel alone."""
+        """Open the first messages with the kernel alone."""
         chains, found, secrets = (
             dict[tuple[int, bytes], SenderChain](),
             list[str](),
@@ -254,7 +254,7 @@ class Log:
         return found
 
     def fold(self) -> list[str | None]:
-        """As the app does it: every event judged by the group's rules, every epoch consumed; without signatures."""
+        """Open the messages as the app does: judge every event and consume every epoch, without signatures."""
         fold = GroupFold(Keys(self.people[1].public, self.people[1]), self.enclave)
         for event in self.events:
             fold.apply(event)
@@ -305,7 +305,7 @@ def bench_conversation() -> None:
             f"{least.hkdf:,} and {least.aead:,} are needed, at most half as many again: {ok}"
         )
     gc.collect()
-    gc.freeze()  # the log was here before
+    gc.freeze()  # the log is not garbage: the collector must not walk it while the clock runs
     cost, bare = best_by_turns(lambda: log.open_all(TIMED), floor)
     folded = best_by_turns(log.fold, rounds=5)[0] / MESSAGES
     gc.unfreeze()
@@ -319,7 +319,7 @@ class Calls(Struct, frozen=True):
 
 
 def counted(work: Work) -> Calls:
-    """How often a work derives something on the way from an epoch to a message, and opens a message."""
+    """Return how many keys a work derives between an epoch and a message, and how many messages it opens."""
     counts = Counter[str]()
 
     def counting(call: Callable[..., bytes], name: str, only: str = "") -> Callable[..., bytes]:

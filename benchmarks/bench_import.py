@@ -1,6 +1,6 @@
 """Importing an enclave from an archive: events per second, beside two raw verifications per event on all cores.
 
-Both by turns, and the shortest time of each counts, as everywhere here: what else runs on a machine slows either.
+Both run in turns, and the shortest time of each counts, as in all benchmarks: other programs only slow them down.
 `python benchmarks/bench_import.py --quick` takes 10,000 events in place of 100,000.
 """
 
@@ -57,7 +57,7 @@ MANIFEST = {
 
 
 class _Known(Replay):
-    """A replay that is given the state: the generator of the log need not verify it."""
+    """A replay with a known state: the generator of the log need not verify it."""
 
     def __init__(self, state: EnclaveState, memory: EnclaveMemory) -> None:
         super().__init__(state.enclave, memory)
@@ -65,7 +65,7 @@ class _Known(Replay):
 
 
 def make(events: int, start: int) -> tuple[bytes, Commit, list[tuple[bytes, bytes, bytes]]]:
-    """An archive, the Migrate that goes with it, and some of its signatures."""
+    """Return an archive, its Migrate, and some of its signatures."""
     memory, log, checks = EnclaveMemory(), list[Event](), list[tuple[bytes, bytes, bytes]]()
     commit = build_manifest(AUTHORS[0], compact_json(MANIFEST), start + LIFE_MS)
     policy, effects = machine.judge_manifest(commit)
@@ -95,7 +95,7 @@ def make(events: int, start: int) -> tuple[bytes, Commit, list[tuple[bytes, byte
 
 
 def _timed(checks: list[tuple[bytes, bytes, bytes]], together: "multiprocessing.synchronize.Barrier") -> float:
-    """Over as long a time as an import takes, about: what else runs on the machine slows both."""
+    """Return the seconds of one verification, measured for about as long as an import: other programs slow both."""
     work = raw_verify(checks)
     together.wait()
     began = time.perf_counter()
@@ -112,7 +112,7 @@ def _child(checks: list[tuple[bytes, bytes, bytes]]) -> float:
 
 
 def floor(checks: list[tuple[bytes, bytes, bytes]]) -> float:
-    """Seconds for two raw verifications, with all cores busy at it."""
+    """Return the seconds for two raw verifications, with all cores busy."""
     global _together
     cores, context = len(os.sched_getaffinity(0)), multiprocessing.get_context("fork")
     _together = context.Barrier(cores)
@@ -122,7 +122,7 @@ def floor(checks: list[tuple[bytes, bytes, bytes]]) -> float:
 
 
 def take_in(folder: Path, archive: bytes, migrate: Commit, events: int, now: int) -> float:
-    """Seconds that an import takes, from the archive's first byte to a node that serves."""
+    """Return the seconds of an import, from the archive's first byte until the node serves the enclave."""
     store = SqliteStore(folder / "enc.db")
     states = StateCache(store)
     sequencer = Sequencer(store, NEW, lambda: now, deliver=lambda outcomes: None, states=states)
@@ -157,7 +157,7 @@ def take_in(folder: Path, archive: bytes, migrate: Commit, events: int, now: int
 def main(events: int = EVENTS) -> None:
     now = time.time_ns() // 1_000_000
     archive, migrate, checks = make(events, now - events)  # a millisecond apart
-    gc.freeze()  # as a node does
+    gc.freeze()  # like a node
     gc.set_threshold(*GC_THRESHOLD)
     least, took = [], []
     for _ in range(TURNS):

@@ -27,7 +27,7 @@ class Nodes(dict[tuple[int, int], bytes]):
 
 
 def timed(work: Sequence[Any], run: Callable[[Any], object]) -> float:
-    """Microseconds for one run, in the best of five passes over the work."""
+    """Return the microseconds for one run, in the best of five passes over the work."""
     best = float("inf")
     for _ in range(5):
         start = time.perf_counter()

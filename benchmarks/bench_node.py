@@ -1,8 +1,8 @@
 """A node under load: durable commits, proofs, pages, memory and start-up, with node and load on the same cores.
 
 All commits are signed before the clock starts. Floor of a commit: one raw schnorrsig_verify and one schnorrsig_sign32,
-the two that the protocol forces on a node, on one core. It is kept up for a second right before and right after each
-run: a shared machine is slower for seconds than for milliseconds, and differs from one minute to the next.
+the two that the protocol requires of a node, on one core. It runs for a second right before and right after each
+run: a shared machine is slower for seconds than for milliseconds, and its speed changes from minute to minute.
 `python benchmarks/bench_node.py --quick` leaves out everything that needs a store of 1,000,000 events.
 """
 
@@ -37,14 +37,14 @@ from enc.runtime.rate_limit import RateLimiter
 ACTIVE = 100
 """Enclaves of the filled store that are written to and queried."""
 COMMITS, ROUNDS = 9_000, 5
-"""Of one run, and how often a run is done; the best counts."""
+"""The commits of one run, and the number of runs; the best counts."""
 REQUESTS = 3_000
-"""Of one kind of proof."""
+"""The number of proofs of one kind."""
 STARTS = 3
 
 
 def bench_page(folder: Path) -> None:
-    """A Query of 1,000 events, from the request's bytes to the answer's, in this process and without a socket."""
+    """Time a Query of 1,000 events, from the request's bytes to the answer's, in this process and without a socket."""
     key, path = AUTHORS[0], folder / "page.db"
     fill(path, key.public, 2, 3_000, 2_000)
     store = SqliteStore(path)
@@ -55,7 +55,7 @@ def bench_page(folder: Path) -> None:
     reader, enclave = Reader(key.public), manifest(0).enclave
     asked = reader.ask(0, enclave, "Query", {"filter": {"seq": {"start_at": 1}, "limit": 1000}})
     keys = client_keys(reader.session(0), key.public, enclave)
-    gc.set_threshold(*GC_THRESHOLD)  # as in a node
+    gc.set_threshold(*GC_THRESHOLD)  # like a node
     body = reader.open(0, enclave, answers.answer(parse_request(asked)))
     assert len(body["events"]) == 1000
     cost, floor = best_by_turns(
@@ -74,7 +74,7 @@ def bench_memory(pool: Workers, node: Node, enclaves: list[bytes], size: int) ->
     asked = [reader.ask(0, each, "Query", {"filter": {"limit": 1000, "reverse": True}}) for each in active]
     result = load(node, asked, window=READERS)
     full = reader.open(0, active[0], result.answers[0])["events"]
-    assert len(full) == 1000, "the longest log fills a page"
+    assert len(full) == 1000, "the longest log must fill a page"
     now, most = node.memory("VmRSS"), node.memory("VmHWM")
     ok = verdict("memory", now < 300)
     print(
@@ -89,7 +89,7 @@ def stop(nodes: Sequence[Node]) -> None:
 
 
 def bench_start(pool: Workers, data: Path, enclaves: int, events: int, longest: int) -> None:
-    """Fill a store, and start a node on it."""
+    """Fill a store, and time the start of a node on it."""
     with Node(data) as node:
         assert node.stop() == 0
     start = time.perf_counter()
@@ -105,7 +105,7 @@ def bench_start(pool: Workers, data: Path, enclaves: int, events: int, longest: 
 
 
 def sync_ms(folder: Path) -> float:
-    """What making 4 KiB durable takes here, at best."""
+    """Return the milliseconds that making 4 KiB durable takes on this disk, at best."""
     with (folder / "sync").open("wb", buffering=0) as file:
 
         def work() -> None:

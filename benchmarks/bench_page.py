@@ -1,8 +1,8 @@
-"""The page over 1,000,000 events of 10,000 enclaves, in SQLite: all that each place of it asks for, p95 under 300 ms.
+"""The page over 1,000,000 events of 10,000 enclaves, in SQLite: all requests of each of its pages, p95 under 300 ms.
 
-The server is a process of its own. What a place asks is asked one after the other over one connection, of enclaves at
-random, and the times are added up: a browser asks for some of it at once, and waits less. The list of what is asked is
-held to the page itself by tests/dataview/page/test_requests.py.
+The server is a separate process. A page's requests go one after the other over one connection, for random enclaves,
+and their times are added up: a browser sends some of them at once, and waits less.
+tests/dataview/page/test_requests.py checks that the list of requests is that of the page.
 """
 
 import json
@@ -28,12 +28,12 @@ from enc.dataview.publish.status import PIPELINE
 from enc.dataview.serving.database import ServingDatabase
 
 EVENTS, ENCLAVES, LARGE, MEMBERS = 1_000_000, 10_000, 200_000, 100_000
-"""One enclave is large: a fifth of all events are its own."""
+"""One enclave is large: it has a fifth of all events."""
 ROUNDS = 100
 AT_MOST_MS = 300.0
 START = 1_780_000_000_000_000
 STEP = 5_000_000
-"""Microseconds between two events: the whole is about two months."""
+"""Microseconds between two events: all events span about two months."""
 TYPES = ["message", "message", "message", "public", "Own", "Update", "Move", "Grant"]
 ENC = [sys.executable, "-c", "from enc.cli import main; main()"]
 GOLD: dict[str, tuple[StructType, str]] = {
@@ -54,16 +54,16 @@ Row = dict[str, Any]
 
 
 def hex_of(kind: str, n: int, size: int = 64) -> str:
-    """As an id or a key looks: anywhere, and known again."""
+    """Return hex that looks like a random id or key, but is the same for the same input."""
     draw = random.Random(f"{kind} {n}")
     return f"{draw.getrandbits(size * 4):0{size}x}"
 
 
-# What the tables hold
+# Rows of the tables
 
 
 class Fleet:
-    """Events are dealt out by turns: the large enclave takes every fifth."""
+    """Assigns events to enclaves in turn: the large enclave gets every fifth."""
 
     def __init__(self) -> None:
         self.ids = [hex_of("enclave", n) for n in range(ENCLAVES)]
@@ -179,7 +179,7 @@ class Fleet:
             yield {"enclave": self.ids[1], "id_pub": who, "enclaves": "{}", **entry}
 
     def rows(self, name: str) -> Iterator[Row]:
-        """`events` first: the others know then how far each enclave is."""
+        """Yield the rows of a table. `events` must come first: it determines the size of each enclave."""
         few: Mapping[str, list[Row]] = {
             "refusals": [{"origin": "push:x", "code": "INVALID_SIGNATURE", "refused": 3, "latest": START}],
             "roles": [{"state": "MEMBER", "members": MEMBERS, "owners": 0, "enclaves": ENCLAVES}],
@@ -206,20 +206,20 @@ def fill(place: Path) -> Fleet:
     return fleet
 
 
-# What the page asks for
+# Requests of the page
 
 Asking = list[tuple[str, dict[str, Any]]]
 WHAT = "enclave,enc_v,creator,created,meta,lifecycle,registry"
 
 
 class Places:
-    """Each method is one place of the page: paths, and parameters by name."""
+    """The requests of each page, one method per page: paths, and parameters by name."""
 
     def __init__(self, fleet: Fleet, views: list[str]) -> None:
         self._fleet, self._views, self._draw = fleet, [name for name in views if name != "pipeline"], random.Random(1)
 
     def _enclave(self) -> str:
-        """At random; now and then the large one."""
+        """Draw an enclave at random; one in five draws gives the large one."""
         ids = self._fleet.ids
         return ids[0] if self._draw.random() < 0.2 else self._draw.choice(ids)
 
@@ -348,7 +348,7 @@ def serving(place: Path) -> Iterator[httpx.Client]:
 
 
 def measure(http: httpx.Client, place: Callable[[], Asking]) -> list[float]:
-    """Milliseconds for all that a place asks for, rising."""
+    """Return the milliseconds of all requests of a page, sorted."""
     found = []
     for _ in range(ROUNDS):
         asked = place()

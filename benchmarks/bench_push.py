@@ -27,15 +27,15 @@ from enc.node.store.sqlite.connection import open_existing
 ENDPOINTS = 100
 SUBSCRIBERS = [PrivateKey(bytes([i + 1, 0x77] * 16)) for i in range(ENDPOINTS)]
 ONE, EACH = 20_000, 2_000
-"""Events delivered to one endpoint, and to each of 100."""
+"""The number of events delivered to one endpoint, and to each of 100."""
 COMMITS, ROUNDS = 6_000, 5
 KEPT = 0.85
-"""Share of the speed without endpoints that commits must keep."""
+"""The share of the speed without endpoints that commits must keep."""
 PATIENCE = 300
 
 
 def subscribed(node: Node, name: str, sink: Sink, endpoints: int) -> bytes:
-    """An enclave in which all authors write messages, which are pushed to so many endpoints."""
+    """Create an enclave in which all authors write messages, which are pushed to this many endpoints."""
     owner, exp = AUTHORS[0], now_ms() + LIFE_MS
     members = [{"identity": key.public.hex(), "state": "MEMBER", "traits": []} for key in AUTHORS[1:] + SUBSCRIBERS]
     content = {
@@ -71,7 +71,7 @@ def subscribed(node: Node, name: str, sink: Sink, endpoints: int) -> bytes:
 
 
 def wait(data: Path, condition: str) -> None:
-    """Until a question to the node's database is answered with 0."""
+    """Wait until a query to the node's database returns 0."""
     db = open_existing(data / "enc.db")
     deadline = time.monotonic() + PATIENCE
     while db.execute(condition).fetchone()[0]:
@@ -86,7 +86,7 @@ DRAINED = "SELECT (SELECT count(*) FROM outbox) + (SELECT count(*) FROM batches 
 
 
 def floor(node_key: PrivateKey, body: dict[str, object], events: int) -> float:
-    """Seconds that JSON and sealing alone take for one event."""
+    """Return the seconds that JSON and sealing alone take for one event."""
     to = SUBSCRIBERS[0].public
     return best_by_turns(lambda: seal_push(node_key, to, "http://x", body, os.urandom(24)), rounds=50)[0] / events
 
@@ -125,7 +125,7 @@ def count_of(body: dict[str, object]) -> int:
 
 
 def bench_commits(pool: Workers, node: Node, data: Path, sink: Sink, size: int, rounds: int) -> None:
-    """By turns on an enclave with endpoints and one without; deliveries of the one are done before the other's turn."""
+    """Commit in turns to an enclave with endpoints and one without; deliveries finish before the other's turn."""
     enclaves = {count: subscribed(node, f"commits{count}", sink, count) for count in (0, ENDPOINTS)}
     for web_socket in (False, True):
         best = dict.fromkeys(enclaves, 0.0)

@@ -22,7 +22,7 @@ EXP = now_ms() + LIFE_MS
 
 
 def entries(registry: bytes) -> tuple[list[Commit], bytes]:
-    """A node, the enclaves that it has, and the id of one of them."""
+    """Return commits that register a node and its enclaves, and the id of one enclave."""
     node = PrivateKey(b"\x55" * 32)
     content = wire_node(node.public, ["https://node.example:443", "https://backup.example:443"])
     found = [build_commit(node, registry, "Reg_Node", compact_json(content), EXP)]
@@ -35,7 +35,7 @@ def entries(registry: bytes) -> tuple[list[Commit], bytes]:
 
 
 def per_second(node: Node, path: str) -> Result:
-    """The best of three runs, as the load's own noise only ever slows it."""
+    """Return the best of three runs, because the noise of the load only slows it."""
     runs = [load(node, [b""] * REQUESTS, path=path, window=CONNECTIONS) for _ in range(3)]
     return max(runs, key=lambda result: result.per_second)
 

@@ -11,7 +11,7 @@ Work = Callable[[], object]
 
 
 def best_by_turns(*works: Work, rounds: int = 200) -> list[float]:
-    """The shortest time of each work in seconds, over `rounds` rounds in which each has its turn."""
+    """Return the shortest time of each work in seconds, over `rounds` rounds in which each has its turn."""
     best = [float("inf")] * len(works)
     for _ in range(rounds):
         for i, work in enumerate(works):
@@ -22,7 +22,7 @@ def best_by_turns(*works: Work, rounds: int = 200) -> list[float]:
 
 
 missed: list[str] = []
-"""What did not keep its bound in this run."""
+"""The bounds that this run has exceeded."""
 
 
 def verdict(what: str, kept: bool) -> str:
@@ -39,7 +39,7 @@ def report(what: str, cost: float, floor: float, floor_name: str, at_most: float
 
 
 def raw_sha256(count: int, message: bytes) -> Work:
-    """`count` calls of SHA-256 and nothing else."""
+    """Return a work of `count` calls of SHA-256 and nothing else."""
     sha256 = hashlib.sha256
 
     def work() -> None:
@@ -50,7 +50,7 @@ def raw_sha256(count: int, message: bytes) -> Work:
 
 
 def raw_verify(checks: list[tuple[bytes, bytes, bytes]]) -> Work:
-    """secp256k1_schnorrsig_verify over (public key, digest, signature), keys parsed beforehand."""
+    """Return a work of secp256k1_schnorrsig_verify over (public key, digest, signature), keys parsed beforehand."""
     ctx, verify, parsed = GLOBAL_CONTEXT.ctx, lib.secp256k1_schnorrsig_verify, []
     for public, digest, sig in checks:
         key = ffi.new("secp256k1_xonly_pubkey *")
@@ -65,7 +65,7 @@ def raw_verify(checks: list[tuple[bytes, bytes, bytes]]) -> Work:
 
 
 def raw_sign(secret: bytes, digests: list[bytes]) -> Work:
-    """secp256k1_schnorrsig_sign32, the key pair made beforehand."""
+    """Return a work of secp256k1_schnorrsig_sign32, the key pair made beforehand."""
     ctx, sign, sig = GLOBAL_CONTEXT.ctx, lib.secp256k1_schnorrsig_sign32, ffi.new("unsigned char[64]")
     keypair = ffi.new("secp256k1_keypair *")
     assert lib.secp256k1_keypair_create(ctx, keypair, secret)

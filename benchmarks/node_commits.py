@@ -23,7 +23,7 @@ def now_ms() -> int:
 
 
 def manifest(n: int) -> Commit:
-    """The Manifest of bench enclave `n`: every author may write messages and read everything."""
+    """Return the Manifest of bench enclave `n`: every author may write messages and read everything."""
     content = {
         "enc_v": 2,
         "states": ["MEMBER"],
@@ -52,7 +52,7 @@ def sign_some(enclaves: Sequence[bytes], first: int, size: int) -> list[bytes]:
 
 
 def sign(pool: Workers, enclaves: Sequence[bytes], size: int) -> list[bytes]:
-    """Commits for the enclaves in turn, signed by all cores; no two are ever the same."""
+    """Sign commits for the enclaves in turn, on all cores; no two are ever the same."""
     first = next(numbers) * 1_000_000
     tasks = [(enclaves, first + i, min(500, size - i)) for i in range(0, size, 500)]
     return [body for part in pool.starmap(sign_some, tasks) for body in part]

@@ -18,7 +18,7 @@ from enc.node.store.sqlite.store import SqliteStore
 from enc.node.store.steps import Step
 
 ENCLAVES, EVENTS, LONGEST = 10_000, 1_000_000, 100_000
-"""What the filled store holds, and how many of the events lie in one enclave."""
+"""The number of events in the filled store, and how many of them belong to one enclave."""
 
 
 def garbage(commit: Commit, seq_pub: bytes, timestamp: int, seq: int) -> Event:
@@ -41,7 +41,7 @@ def step(transition: Transition, event: Event | None, effects: Effects) -> Step:
 
 
 def history(n: int, seq_pub: bytes, size: int, start: int) -> Iterator[Step]:
-    """The life of enclave `n` until it fell idle: `size` events, a millisecond apart, and its last bundle sealed."""
+    """Build the history of enclave `n` until it is idle: `size` events, a millisecond apart, the last bundle sealed."""
     founding, nothing = manifest(n), EnclaveMemory()
     policy, effects = machine.judge_manifest(founding)
     event = garbage(founding, seq_pub, start, 0)

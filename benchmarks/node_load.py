@@ -1,7 +1,7 @@
-"""The load on a node: prebuilt bytes over raw sockets in one thread, as a process of its own.
+"""The load on a node: prebuilt bytes over raw sockets in one thread, as a separate process.
 
-Node and load share the cores, so a request costs the load as little as can be: everything that is sent is built before
-the clock starts, everything that came is looked at after it stopped. In between answers are only counted and kept.
+Node and load share the cores, so a request must cost the load little: it builds all requests before the clock starts,
+and parses all answers after it stopped. In between it only counts and stores answers.
 `run` starts the process; a Job goes in by standard input, a Result comes out by standard output, both as msgpack.
 """
 
@@ -28,49 +28,49 @@ TICKS = os.sysconf("SC_CLK_TCK")
 class Job(Struct, kw_only=True):
     port: int
     pid: int
-    """The node's process, whose CPU time is taken over the same seconds."""
+    """The node's process, whose CPU time is measured over the same seconds."""
     bodies: list[bytes]
     """One request each; an empty one is a GET."""
     path: str = "/"
     web_socket: bool = False
-    """One connection and `window` requests under way, instead of `window` connections with one each."""
+    """Use one connection with `window` requests in flight, instead of `window` connections with one each."""
     window: int = 64
     rate: float = 0.0
-    """Requests a second, sent by the clock whatever comes back; 0 sends the next when an answer came."""
+    """Requests a second, sent at fixed times, independent of the answers; 0 sends the next one after each answer."""
 
 
 class Result(Struct, kw_only=True):
     seconds: float
     answers: list[bytes]
-    """To each request its answer's body, in the order of the requests. Empty if it was no success."""
+    """The body of each answer, in the order of the requests. Empty if the request failed."""
     refusals: list[bytes]
-    """What came that is no success, or an answer to nothing."""
+    """Errors, and answers without a request."""
     latencies: list[float]
-    """Seconds from when the request was due; in rising order."""
+    """Seconds from when the request was due, sorted."""
     done: list[float]
-    """When each was answered, in the order of the requests, by the clock of `time.perf_counter` here."""
+    """The time of each answer, in the order of the requests, by the clock of `time.perf_counter` here."""
     load_cores: float
     node_cores: float
     other_cores: float
-    """CPU seconds for each second, user and system: of the load, of the node, and of whatever else ran meanwhile."""
+    """CPU seconds per second, user and system: of the load, of the node, and of all other processes."""
 
     @property
     def per_second(self) -> float:
         return len(self.answers) / self.seconds
 
     def percentile(self, share: float) -> float:
-        """A latency in milliseconds."""
+        """Return a latency in milliseconds."""
         return self.latencies[min(int(len(self.latencies) * share), len(self.latencies) - 1)] * 1e3
 
 
 def run(job: Job) -> Result:
-    """The job done by a process of its own."""
+    """Run the job in a separate process."""
     done = subprocess.run([sys.executable, __file__], input=msgspec.msgpack.encode(job), stdout=-1, check=True)  # noqa: S603
     return msgspec.msgpack.decode(done.stdout, type=Result)
 
 
 class Clock:
-    """When each request was due and when it was answered."""
+    """The times at which each request was due and was answered."""
 
     def __init__(self, count: int, rate: float) -> None:
         self.count, self.rate, self.start = count, rate, time.perf_counter()
@@ -78,7 +78,7 @@ class Clock:
         self.done = [0.0] * count
 
     def ready(self, i: int) -> bool:
-        """Request `i` may go now. Without a rate this is when it is due."""
+        """Return whether request `i` may be sent now. Without a rate, this call sets the time at which it is due."""
         if i >= self.count:
             return False
         now = time.perf_counter()
@@ -87,8 +87,11 @@ class Clock:
         return self.due[i] <= now
 
     def wait(self, epoll: select.epoll, i: int) -> list[tuple[int, int]]:
-        """What can be read or written before request `i` must go. An epoll counts in whole milliseconds: a request may
-        go that much late, which counts as latency, and takes the next ones with it."""
+        """Return the sockets that can be read or written before request `i` must be sent.
+
+        An epoll counts in whole milliseconds: a request may be sent that much late, which counts as latency of it and
+        of the next ones.
+        """
         if self.rate and i < self.count:
             return epoll.poll(max(self.due[i] - time.perf_counter(), 0.0))
         return epoll.poll(PATIENCE) or sys.exit(f"no answer for {PATIENCE} s")
@@ -105,7 +108,7 @@ def http_request(job: Job, body: bytes) -> bytes:
 
 
 def http_body(answer: bytes) -> bytes | None:
-    """The body, once all of it is there."""
+    """Return the body, or None until it is complete."""
     end = answer.find(b"\r\n\r\n")
     if end < 0:
         return None
@@ -117,7 +120,7 @@ def http_body(answer: bytes) -> bytes | None:
 
 
 def drive_http(job: Job, requests: Sequence[bytes], clock: Clock, sockets: list[socket.socket]) -> list[bytes]:
-    """Whole answers, in the order of the requests."""
+    """Send all requests; return whole answers, in the order of the requests."""
     epoll, answers, free = select.epoll(), [b""] * len(requests), [s.fileno() for s in sockets]
     for fd in free:
         epoll.register(fd, select.EPOLLIN)
@@ -125,7 +128,7 @@ def drive_http(job: Job, requests: Sequence[bytes], clock: Clock, sockets: list[
     ahead = answered = 0
     while answered < len(requests):
         while free and clock.ready(ahead):
-            fd = free.pop(0)  # by turns, so that none is idle for so long that the node closes it
+            fd = free.pop(0)  # in turn, so that no connection is idle for so long that the node closes it
             assert os.write(fd, requests[ahead]) == len(requests[ahead])
             asked[fd] = ahead
             ahead += 1
@@ -151,7 +154,7 @@ def drive_http(job: Job, requests: Sequence[bytes], clock: Clock, sockets: list[
 
 
 def frame(body: bytes) -> bytes:
-    """A text frame of a client, its mask all zeros: as RFC 6455 wants it, and nothing to compute."""
+    """Return a text frame of a client. RFC 6455 requires a mask; zeros need no computation."""
     size = len(body)
     if size < 126:
         head = bytes((0x81, 0x80 | size))
@@ -172,7 +175,7 @@ def upgrade(connection: socket.socket, job: Job) -> None:
 
 
 class Frames:
-    """Whole text frames out of what the socket gives."""
+    """Collects whole text frames from the socket's data."""
 
     def __init__(self) -> None:
         self.rest = b""
@@ -204,7 +207,7 @@ class Frames:
 
 
 def drive_web_socket(job: Job, requests: Sequence[bytes], clock: Clock, fd: int) -> list[tuple[float, bytes]]:
-    """Answers with their times, as they came: a node need not answer in order."""
+    """Return the answers with their times, as they arrived: a node need not answer in order."""
     epoll, frames, answers = select.epoll(), Frames(), list[tuple[float, bytes]]()
     epoll.register(fd, select.EPOLLIN)
     ahead, unsent = 0, b""
@@ -235,7 +238,7 @@ def write_some(fd: int, data: bytes) -> int:
 
 
 def name_of(text: bytes) -> bytes:
-    """The commit hash in a commit or a receipt."""
+    """Return the commit hash in a commit or a receipt."""
     at = text.find(b'"hash":"')
     return text[at + 8 : at + 72] if at >= 0 else b""
 
@@ -262,7 +265,7 @@ def sort_frames(job: Job, answers: list[tuple[float, bytes]], clock: Clock, resu
 
 
 class Usage(Struct):
-    """CPU seconds so far."""
+    """Measures CPU seconds."""
 
     load: float
     node: float

@@ -1,4 +1,4 @@
-"""A running node, and what is sent to it."""
+"""A running node, and the requests to it."""
 
 import json
 import random
@@ -17,9 +17,9 @@ from enc.core.log.commit import parse_commit
 from enc.core.log.receipt import check_receipt, parse_receipt
 
 CONNECTIONS, WINDOW = 64, 256
-"""HTTP connections with one request each; requests under way on the one WebSocket."""
+"""HTTP connections with one request each; requests in flight on the one WebSocket."""
 SAMPLE = 50
-"""Answers of a run that are checked to the last signature."""
+"""The number of answers in a run whose signatures are all checked."""
 
 NAMES = {False: f"HTTP, {CONNECTIONS} connections", True: f"WebSocket, {WINDOW} under way"}
 
@@ -48,7 +48,7 @@ class Node:
         sys.exit(f"the node did not start: {self._log.read_text()[-2000:]}")
 
     def memory(self, field: str) -> float:
-        """VmRSS or VmHWM, in MB."""
+        """Return VmRSS or VmHWM, in MB."""
         status = Path(f"/proc/{self.pid}/status").read_text()
         return int(status.split(f"{field}:")[1].split()[0]) * 1024 / 1e6
 
@@ -65,7 +65,7 @@ class Node:
 
 
 def load(node: Node, bodies: list[bytes], **how: object) -> Result:
-    """Every request must succeed, or the figures mean nothing."""
+    """Run the load; every request must succeed, or the figures are meaningless."""
     result = run(Job(port=node.port, pid=node.pid, bodies=bodies, **how))
     if result.refusals:
         sys.exit(f"{len(result.refusals)} requests failed, the first: {result.refusals[0][:1000]!r}")
@@ -73,18 +73,18 @@ def load(node: Node, bodies: list[bytes], **how: object) -> Result:
 
 
 def send(node: Node, bodies: list[bytes], web_socket: bool, rate: float = 0.0) -> Result:
-    """Commits, each answered by a Receipt."""
+    """Send commits; each must be answered by a Receipt."""
     result = load(node, bodies, web_socket=web_socket, window=WINDOW if web_socket else CONNECTIONS, rate=rate)
     for body, answer in zip(bodies, result.answers, strict=True):
         assert b'"type":"Receipt"' in answer, answer
-        assert name_of(body) == name_of(answer), "the receipt of another commit"
+        assert name_of(body) == name_of(answer), "the receipt is of another commit"
     for i in random.sample(range(len(bodies)), min(SAMPLE, len(bodies))):
         check_receipt(parse_receipt(result.answers[i]), parse_commit(bodies[i]), node.seq_pub)
     return result
 
 
 def found(node: Node, first: int, size: int) -> list[bytes]:
-    """New enclaves."""
+    """Create new enclaves, and return their ids."""
     manifests = [manifest(n) for n in range(first, first + size)]
     send(node, [wire(each) for each in manifests], web_socket=False)
     return [each.enclave for each in manifests]

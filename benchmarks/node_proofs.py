@@ -26,7 +26,7 @@ from enc.core.trees.state_key import tree_key
 from enc.core.trees.tree_head import check_bound_head, parse_head
 
 READERS = 16
-"""Connections that ask."""
+"""The number of connections that send requests."""
 
 KINDS: dict[str, RequestType] = {
     "inclusion": "Inclusion_Proof",
@@ -36,7 +36,7 @@ KINDS: dict[str, RequestType] = {
 
 
 class Reader:
-    """An author who asks, in one session or several."""
+    """An author who sends requests, in one session or several."""
 
     def __init__(self, seq_pub: bytes, sessions: int = 1) -> None:
         expires = now_ms() // 1000 + 3600
@@ -56,7 +56,7 @@ class Reader:
 
 
 class Proofs:
-    """Requests for proofs of one enclave, and the checks of what comes back."""
+    """Requests for proofs of one enclave, and the checks of the answers."""
 
     def __init__(self, enclave: bytes, seq_pub: bytes, events: list[bytes], size: int) -> None:
         self.enclave, self.seq_pub, self.events, self.size = enclave, seq_pub, events, size
@@ -89,7 +89,7 @@ class Proofs:
 
 
 def bench_proofs(node: Node, written: Result, enclave: bytes, size: int) -> None:
-    """Proofs a second; `written` are the enclave's receipts, of which the early ones lie in closed bundles."""
+    """Measure proofs a second; `written` are the enclave's receipts, of which the early ones lie in closed bundles."""
     heads = load(node, [b""] * size, path=f"/{enclave.hex()}/sth", window=READERS)
     head = parse_head(heads.answers[-1])
     check_bound_head(head, node.seq_pub, enclave)

@@ -13,11 +13,11 @@ from node_process import NAMES, Node, describe, found, send
 from enc.core.log.commit import build_commit
 
 FLOOR_S = 1.0
-"""For how long the floor is measured before and after a run."""
+"""Seconds for which the floor is measured before and after a run."""
 
 
 def commit_floor(seconds: float) -> float:
-    """Commits a second of which nothing is done but the two signatures, kept up for as long as this."""
+    """Return the commits a second that need only the two signatures, measured for this long."""
     commits = [build_commit(AUTHORS[i % len(AUTHORS)], bytes(32), "message", text(i), i) for i in range(200)]
     verify = raw_verify([(commit.from_, commit.hash, commit.sig) for commit in commits])
     sign = raw_sign(AUTHORS[0].secret, [commit.hash for commit in commits])
@@ -47,7 +47,7 @@ def against_floor(node: Node, bodies: list[bytes], web_socket: bool) -> Share:
 
 
 def bench_commits(pool: Workers, nodes: dict[str, Node], size: int, rounds: int) -> dict[bool, Result]:
-    """One enclave of each node, over HTTP and over a WebSocket; what was best on the fresh node is returned."""
+    """Measure one enclave of each node, over HTTP and over a WebSocket; return the best run on the fresh node."""
     enclaves = {name: found(node, ENCLAVES + i, 1) for i, (name, node) in enumerate(nodes.items())}
     best = dict[tuple[str, bool], Share]()
     for _ in range(rounds):
@@ -73,7 +73,7 @@ def bench_commits(pool: Workers, nodes: dict[str, Node], size: int, rounds: int)
 
 
 def bench_half(pool: Workers, node: Node, size: int, seconds: float, rounds: int) -> None:
-    """Half of what the node took a moment before: the machine's own speed swings."""
+    """Measure at half of the rate that the node has just reached, because the machine's speed changes."""
     (enclave,) = found(node, 2 * ENCLAVES, 1)
     for web_socket, name in NAMES.items():
         halves = list[tuple[float, Result]]()

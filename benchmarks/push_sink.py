@@ -28,7 +28,7 @@ class _Connection(asyncio.Protocol):
 
 
 class Sink:
-    """Listens on a port of its own, on a thread of its own."""
+    """An HTTP server on a separate thread and a free port."""
 
     def __init__(self) -> None:
         self.bodies: list[bytes] = []
@@ -52,7 +52,7 @@ class Sink:
         self._loop.call_soon_threadsafe(setattr, self, "_held", [])
 
     def open(self) -> None:
-        """Answer those who wait, and everybody after them at once."""
+        """Answer all waiting requests, and later ones at once."""
 
         def work() -> None:
             held, self._held = self._held or [], None
