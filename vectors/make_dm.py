@@ -100,7 +100,7 @@ INVITES = [invite("bob", "alice", text) for text in ("hi, it is Bob", MAILBOX.he
 COPY = {"text": "see you at 8", "state": "delivered", "id": sha256(b"message").hex(), "at": 1_790_000_000_000}
 SENT = [sent("alice", "bob", json.dumps(COPY, separators=(",", ":"))), sent("alice", "carol", "not JSON")]
 
-# What alice must not open: as bob's messages, as bob's epochs, as her own copy of what went to bob
+# Forms that alice must not open: as bob's messages, as bob's epochs, as her own copy of a message to bob
 
 
 def bent(made: Json, **changes: Any) -> str:

@@ -30,7 +30,7 @@ Set = frozenset[bytes]
 
 
 def hkdf(secret: bytes, label: str) -> bytes:
-    """RFC 5869 with SHA-256, without salt, 32 bytes."""
+    """Compute HKDF (RFC 5869) with SHA-256, without salt, 32 bytes."""
     extracted = hmac.new(bytes(32), secret, _sha256).digest()
     return hmac.new(extracted, label.encode() + b"\1", _sha256).digest()
 

@@ -97,7 +97,7 @@ HANDOFFS = [
     for made in [handoff(sender, to, SECRET, label)]
 ]
 
-# What must not open: by bob, from alice, with neither's sub-key known
+# Forms that must not open: by bob, from alice, with neither's sub-key known
 
 
 def refused(why: str, code: str, content: str, tags: list[list[str]] | None = None) -> Json:

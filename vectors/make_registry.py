@@ -39,7 +39,7 @@ def spelled(content: Any) -> str:
 
 
 def log_path(leaves: list[bytes], m: int) -> list[bytes]:
-    """RFC 9162, section 2.1.3.1."""
+    """Return the path in a log, by RFC 9162, section 2.1.3.1."""
     if len(leaves) == 1:
         return []
     k = 1 << (len(leaves) - 1).bit_length() - 1

@@ -75,7 +75,7 @@ COSIGNED = [
 ]
 
 
-# What must not be taken for carol's word about ENCLAVE
+# Forms that must not be accepted as carol's co-signature about ENCLAVE
 
 
 def refused(why: str, **changes: Any) -> Json:
