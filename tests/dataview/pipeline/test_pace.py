@@ -1,10 +1,13 @@
 """How a running job shares the machine among its tasks. Without Spark."""
 
+from typing import Any
+
 import pytest
+from msgspec import Struct, field
 
 from enc.dataview.lake.lake import CHECKPOINT_AFTER, SPECS
 from enc.dataview.pipeline import periodic_tasks
-from enc.dataview.pipeline.periodic_tasks import MAX_REST_S, REST_FACTOR, DueTimer
+from enc.dataview.pipeline.periodic_tasks import MAX_REST_S, REST_FACTOR, DueTimer, are_idle
 
 
 class Time:
@@ -21,20 +24,72 @@ def time(monkeypatch: pytest.MonkeyPatch) -> Time:
     return found
 
 
-@pytest.mark.parametrize(
+LENGTHS = pytest.mark.parametrize(
     ("took", "rests"), [(1.0, 10.0), (5.0, REST_FACTOR * 5.0), (90.0, MAX_REST_S)], ids=["short", "long", "very long"]
 )
+
+
+@LENGTHS
 def test_views_rest_the_longer_the_longer_they_took(time: Time, took: float, rests: float) -> None:
+    clock = _after_one_run(time, took)
+    time.now += rests - 0.1
+    assert not clock.is_due(is_idle=False)
+    time.now += 0.1
+    assert clock.is_due(is_idle=False)
+
+
+@LENGTHS
+def test_views_do_not_rest_while_streams_have_nothing_to_do(time: Time, took: float, rests: float) -> None:
+    clock = _after_one_run(time, took)
+    time.now += 9.9
+    assert not clock.is_due(is_idle=True)
+    time.now += 0.1
+    assert clock.is_due(is_idle=True)
+
+
+def test_the_first_views_wait_for_the_first_data(time: Time) -> None:
+    clock = DueTimer(10.0)
+    time.now = 29.9
+    assert not clock.is_due(is_idle=False)
+    time.now = 30.0
+    assert clock.is_due(is_idle=False)
+
+
+def _after_one_run(time: Time, took: float) -> DueTimer:
     clock = DueTimer(10.0)
     assert not clock.is_due()
     time.now = 10.0
     assert clock.is_due()
     time.now += took
     clock.done_after(took)
-    time.now += rests - 0.1
-    assert not clock.is_due()
-    time.now += 0.1
-    assert clock.is_due()
+    return clock
+
+
+class Query(Struct):
+    """What the job reads of a stream."""
+
+    has_data: bool = False
+    is_active: bool = False
+    lastProgress: dict[str, Any] | None = field(default_factory=dict)  # noqa: N815  # Spark's name
+
+    @property
+    def status(self) -> dict[str, Any]:
+        return {"isDataAvailable": self.has_data, "isTriggerActive": self.is_active}
+
+
+@pytest.mark.parametrize(
+    ("other", "idle"),
+    [
+        (Query(), True),
+        (Query(lastProgress=None), False),
+        (Query(has_data=True), False),
+        (Query(is_active=True), False),
+    ],
+    ids=["idle", "has not begun", "has data", "runs"],
+)
+def test_streams_are_idle_if_each_has_processed_what_it_found(other: Query, idle: bool) -> None:
+    queries: Any = [Query(), other]
+    assert are_idle(queries) == idle
 
 
 @pytest.mark.parametrize("together", [("raw_events", "events", "heads"), ("content_status", "fold")])

@@ -12,8 +12,8 @@ RECOUNT_S = 30.0
 CHECKPOINTS_S = 10.0
 """Interval between two checks whether a table's log needs a checkpoint."""
 REST_FACTOR = 3
-"""After building views, the job waits this many times as long before the next build: meanwhile the
-streams have the machine.
+"""While streams have data to process, they have the machine: after building views, the job waits
+this many times as long before the next build.
 """
 MAX_REST_S = 30.0
 """Longest such wait: the first builds are the slowest, because Spark has just started."""
@@ -52,7 +52,7 @@ class Maintenance:
     def run_due(self) -> None:
         if self._checkpoints.is_due():
             self._tasks.checkpoint_logs()
-        if self._views.is_due():
+        if self._views.is_due(is_idle=are_idle(self._queries)):
             began = monotonic()
             self._tasks.refresh_views(self._queries, self._stop)
             self._views.done_after(monotonic() - began)
@@ -65,17 +65,34 @@ class Maintenance:
 
 
 class DueTimer:
-    """Tells when a periodic task is due."""
+    """Tells when a periodic task is due: after an interval, or, while streams are busy, after a
+    longer rest.
+    """
 
     def __init__(self, seconds: float) -> None:
-        self._seconds, self._next = seconds, monotonic() + seconds
+        self._seconds = seconds
+        self.done_after(seconds)
 
     def done_after(self, seconds: float) -> None:
         """Schedule the next run after one that took `seconds`; other work gets most of the time."""
-        self._next = monotonic() + max(self._seconds, min(REST_FACTOR * seconds, MAX_REST_S))
+        now = monotonic()
+        self._next = now + self._seconds
+        self._rested = now + max(self._seconds, min(REST_FACTOR * seconds, MAX_REST_S))
 
-    def is_due(self) -> bool:
-        if monotonic() < self._next:
+    def is_due(self, *, is_idle: bool = True) -> bool:
+        """`is_idle`: nothing else needs the machine, so the task need not rest."""
+        now = monotonic()
+        if now < (self._next if is_idle else self._rested):
             return False
-        self._next = monotonic() + self._seconds
+        self._next = self._rested = now + self._seconds
         return True
+
+
+def are_idle(queries: Sequence[StreamingQuery]) -> bool:
+    """Return whether all streams have processed what they found."""
+    return not any(map(_is_busy, queries))
+
+
+def _is_busy(query: StreamingQuery) -> bool:
+    status = query.status
+    return query.lastProgress is None or status["isDataAvailable"] or status["isTriggerActive"]
