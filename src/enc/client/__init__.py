@@ -10,11 +10,11 @@ if TYPE_CHECKING:
     from enc.client.clients.async_client import AsyncClient, AsyncEnclave
     from enc.client.clients.client import Client, Enclave
     from enc.client.clients.wiring import ClientSettings
+    from enc.client.enclave.combined_reads import Overview
     from enc.client.enclave.deliveries import Delivery
     from enc.client.enclave.kinds import KINDS, kind_of, of_kind
     from enc.client.enclave.members import Member
     from enc.client.enclave.push_body import Notice, PushedBatch
-    from enc.client.enclave.reads import Overview
     from enc.client.enclave.slots import Slot
     from enc.client.enclave.writes import operation
     from enc.client.errors import (
@@ -99,7 +99,7 @@ _NAMES = {
     "enclave.kinds": "KINDS kind_of of_kind",
     "enclave.members": "Member",
     "enclave.push_body": "Notice PushedBatch",
-    "enclave.reads": "Overview",
+    "enclave.combined_reads": "Overview",
     "enclave.slots": "Slot",
     "enclave.writes": "operation",
     "errors": "Distrust Equivocation ForeignSequencer Forgery Fork LostRange NotWitnessed "

@@ -12,7 +12,7 @@ from typing import Any, Literal, TypeVar
 import structlog
 from msgspec import Struct
 
-from enc.client.enclave import reads
+from enc.client.enclave import combined_reads
 from enc.client.errors import Distrust, Fork, LostRange, Rollback, SplitBrain, TimedOut, TooManyMoves
 from enc.client.evidence.evidence import split_head, two_heads, unconnected
 from enc.client.link.enclave_reader import EnclaveReader
@@ -122,7 +122,7 @@ class Watch:
             return head
         # After a move, the old node still shows its log: only the Migrate in it shows the move.
         yield from _inquire(self._reader)
-        yield from reads.follow(self._reader)
+        yield from combined_reads.follow(self._reader)
         return (yield from self._reader.session.head())
 
     # Comparing

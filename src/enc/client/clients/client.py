@@ -12,8 +12,9 @@ from typing import Any, Literal, Self, TypeVar
 
 from enc.client.clients.unverified import UnverifiedPage, unverified_page
 from enc.client.clients.wiring import ClientSettings, Manifest, Setup, manifest_content
-from enc.client.enclave import commit_builder, members, pulls, reads, slots
+from enc.client.enclave import combined_reads, commit_builder, members, pulls, slots
 from enc.client.enclave.backup import BackupProgress, pull
+from enc.client.enclave.combined_reads import Overview
 from enc.client.enclave.commit_builder import CommitBuilder
 from enc.client.enclave.complete_read import complete_bundle
 from enc.client.enclave.deliveries import Delivery, deliveries
@@ -21,7 +22,6 @@ from enc.client.enclave.export import export
 from enc.client.enclave.members import Member
 from enc.client.enclave.pulls import BatchSelection, select_batches
 from enc.client.enclave.push_body import PushedBatch
-from enc.client.enclave.reads import Overview
 from enc.client.enclave.search import PagedSearch, as_filter
 from enc.client.enclave.slots import Slot
 from enc.client.enclave.writes import Id, TagList, Writes, as_bytes, as_hex, as_tags
@@ -183,7 +183,7 @@ class Enclave(Writes[Receipt]):
 
         Writes do this by themselves. A node that was left still answers reads, with the old log.
         """
-        self._run(reads.follow(self._reader))
+        self._run(combined_reads.follow(self._reader))
 
     def __repr__(self) -> str:
         return f"Enclave({self.hex} at {self.url})"
@@ -233,7 +233,7 @@ class Enclave(Writes[Receipt]):
 
     def content(self, item: Item) -> str | None:
         """Return an event's current content: its own, or that of its latest Update."""
-        return self._run(reads.content(self._reader, item))
+        return self._run(combined_reads.content(self._reader, item))
 
     def subscribe(self, *, after: int | None = -1, patience: float | None = None, **search: Any) -> Subscription:
         """Return the stored events after seq `after`, then live ones, each once and in order.
@@ -272,14 +272,14 @@ class Enclave(Writes[Receipt]):
 
     def status(self, event: Id, *, wait: bool = True) -> EventStatus:
         """Return the proved status; waits until the event's bundle is closed."""
-        return self._run(reads.status(self._reader, as_bytes(event, "event"), wait=wait))
+        return self._run(combined_reads.status(self._reader, as_bytes(event, "event"), wait=wait))
 
     def statuses(self, events: Sequence[Id]) -> Mapping[bytes, EventStatus | Literal["pending", "unknown"]]:
         """Return many proved statuses with few requests.
 
         `pending`: open bundle; `unknown`: no such event.
         """
-        return self._run(reads.statuses(self._reader, [as_bytes(event, "event") for event in events]))
+        return self._run(combined_reads.statuses(self._reader, [as_bytes(event, "event") for event in events]))
 
     def state(self, namespace: Namespace, key: Id, *, tree_size: int | None = None) -> StateFact:
         """Return the proved value of a raw key after the last closed bundle, or after `tree_size`
@@ -405,11 +405,11 @@ class Enclave(Writes[Receipt]):
     # What apps ask
 
     def overview(self) -> Overview:
-        return self._run(reads.overview(self._reader))
+        return self._run(combined_reads.overview(self._reader))
 
     def manifest(self) -> Event:
         """Return event 0."""
-        return self._run(reads.manifest_event(self._reader))
+        return self._run(combined_reads.manifest_event(self._reader))
 
     def member(self, identity: Id) -> Member:
         """Return an identity's proved State and traits."""

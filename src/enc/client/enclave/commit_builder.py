@@ -8,7 +8,7 @@ caller. The first receipt or event shows the version.
 
 from collections.abc import Callable
 
-from enc.client.enclave.reads import policy
+from enc.client.enclave.combined_reads import policy
 from enc.client.link.enclave_reader import EnclaveReader
 from enc.client.wire.flow import Flow
 from enc.core.errors import EncError, EventNotFound, InvalidCommit, InvalidHash, MisuseError, PeerError, Unauthorized

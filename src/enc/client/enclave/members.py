@@ -6,7 +6,7 @@ from typing import TypeVar
 
 from msgspec import Struct
 
-from enc.client.enclave.reads import blame_for_content, policy
+from enc.client.enclave.combined_reads import blame_for_content, policy
 from enc.client.link.enclave_reader import EnclaveReader
 from enc.client.verify.facts import StateFact
 from enc.client.wire.flow import Flow, Pause

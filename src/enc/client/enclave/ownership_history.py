@@ -2,7 +2,7 @@
 
 import msgspec
 
-from enc.client.enclave.reads import blame_for_content, manifest_event
+from enc.client.enclave.combined_reads import blame_for_content, manifest_event
 from enc.client.link.enclave_reader import EnclaveReader
 from enc.client.wire.flow import Flow
 from enc.core.log.event import wire_event

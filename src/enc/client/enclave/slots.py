@@ -4,7 +4,7 @@ from typing import Any, Literal
 
 from msgspec import Struct
 
-from enc.client.enclave.reads import blame_for_content, policy
+from enc.client.enclave.combined_reads import blame_for_content, policy
 from enc.client.link.enclave_reader import EnclaveReader, ItemPage
 from enc.client.wire.flow import Flow
 from enc.core.errors import EventNotFound, InvalidProof, TreeSizeNotFound

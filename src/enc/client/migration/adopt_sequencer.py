@@ -18,8 +18,8 @@ from collections.abc import Callable, Sequence
 
 import msgspec
 
+from enc.client.enclave.combined_reads import blame_for_content
 from enc.client.enclave.ownership_history import ownership_history
-from enc.client.enclave.reads import blame_for_content
 from enc.client.errors import Forgery, LostRange
 from enc.client.link.enclave_reader import EnclaveReader
 from enc.client.link.sequencer_lookup import fetch_history

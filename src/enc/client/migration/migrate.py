@@ -17,7 +17,7 @@ from msgspec import Struct
 from msgspec.json import Decoder
 
 from enc.client.enclave.backup import BackupProgress, append_log, archive_head, open_part, resume, write_archive
-from enc.client.enclave.reads import manifest_event
+from enc.client.enclave.combined_reads import manifest_event
 from enc.client.errors import ForeignSequencer, LostRange
 from enc.client.link.enclave_reader import EnclaveReader
 from enc.client.link.node_link import NodeLink

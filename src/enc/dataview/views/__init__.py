@@ -1,4 +1,4 @@
-"""Views: built-in SQL, user files, incremental refresh."""
+"""Views: the built-in ones (`built_in/*.sql`), those of users, and their incremental refresh."""
 
 from enc.dataview.views.catalog import view
 

@@ -25,8 +25,8 @@ from enc.node.openapi.shapes import (
     text,
 )
 from enc.node.read import request_bodies
-from enc.node.read.deliveries import MAX_ENDPOINTS, DeliveriesBody, EndpointKey
-from enc.node.read.pulls import MAX_BATCHES, MAX_NUMBERS, PullBody, PushSeqRange
+from enc.node.read.deliveries import MAX_ENDPOINTS
+from enc.node.read.pulls import MAX_BATCHES, MAX_NUMBERS
 from enc.node.read.request_handlers import MAX_KEYS
 from enc.node.sequence.checkpoint import MAX_HOLD_MS
 
@@ -194,13 +194,13 @@ PLAINTEXTS: Schema = {
     ),
     "Pull.body": _body(
         "Which batches of the caller's queue for a URL; with `enclave`, only the events of that enclave.",
-        PullBody,
+        request_bodies.PullBody,
         {
             "push_seq": {
                 "anyOf": [
                     INTEGER,
                     array(INTEGER, MAX_NUMBERS, least=1),
-                    shape("Those after one number, up to another.", derived(PushSeqRange)),
+                    shape("Those after one number, up to another.", derived(request_bodies.PushSeqRange)),
                 ]
             }
         },
@@ -211,8 +211,8 @@ PLAINTEXTS: Schema = {
     },
     "Deliveries.body": _body(
         "From the first endpoint on, or after one.",
-        DeliveriesBody,
-        {"after": shape("The last of the previous page.", derived(EndpointKey), is_open=True)},
+        request_bodies.DeliveriesBody,
+        {"after": shape("The last of the previous page.", derived(request_bodies.EndpointKey), is_open=True)},
     ),
     "Deliveries.answer": shape(
         "Endpoints by identity and trait. `more`: there are others after them.",

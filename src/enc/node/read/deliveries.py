@@ -10,13 +10,14 @@ recipient is elsewhere.
 import re
 from typing import Any
 
-from msgspec import UNSET, Struct, UnsetType
+from msgspec import UNSET
 from msgspec.json import encode
 
 from enc.core.errors import InvalidQuery
 from enc.core.primitives.encoding import convert_json, unhex
 from enc.core.session.envelope import OpenedBody
 from enc.node.read.access import Access
+from enc.node.read.request_bodies import DeliveriesBody
 from enc.node.store.push_interface import QueueReport
 from enc.node.store.store_interface import Store
 
@@ -25,15 +26,6 @@ MAX_ENDPOINTS = 1000
 
 FAILED = "failed"
 _SAFE = re.compile(r"[A-Za-z ]{1,80}(?<! )( [0-9]{3})?")
-
-
-class EndpointKey(Struct):
-    identity: str
-    trait: str
-
-
-class DeliveriesBody(Struct):
-    after: EndpointKey | UnsetType = UNSET
 
 
 def deliveries(store: Store, opened: OpenedBody, access: Access) -> bytes:

@@ -7,16 +7,17 @@ from a loss.
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import islice
 
-from msgspec import UNSET, Struct, UnsetType
+from msgspec import UNSET
 from msgspec.structs import replace
 
 from enc.core.errors import EnclaveNotFound, EnclaveTerminated, InvalidQuery
 from enc.core.log.event import parse_event
-from enc.core.primitives.encoding import MAX_INT, check_numbers, convert_json, unhex
+from enc.core.primitives.encoding import check_numbers, convert_json, unhex
 from enc.core.rules.policy_types import Subject
 from enc.core.session.envelope import OpenedBody
 from enc.node.push.body import BatchFilter, render
 from enc.node.read.access import Access
+from enc.node.read.request_bodies import PullBody, PushSeqRange
 from enc.node.store.events import RawEvent
 from enc.node.store.push_interface import PushBatch
 from enc.node.store.store_interface import Store
@@ -29,17 +30,6 @@ READ_BATCH = 16
 """Batches of a range that are read at a time."""
 LOOKUP_COST = 256
 """Cost of looking for events, even if none are left, as bytes of a page."""
-
-
-class PushSeqRange(Struct, forbid_unknown_fields=True):
-    start_after: int = 0
-    end_at: int = MAX_INT
-
-
-class PullBody(Struct):
-    url: str
-    push_seq: int | list[int] | PushSeqRange
-    enclave: str | UnsetType = UNSET
 
 
 Span = tuple[int, int]

@@ -5,6 +5,7 @@ from typing import Any
 from msgspec import UNSET, Struct, UnsetType
 
 from enc.core.log.filter import MAX_LIMIT
+from enc.core.primitives.encoding import MAX_INT
 
 
 class QueryBody(Struct):
@@ -61,3 +62,31 @@ class ExportBody(Struct):
 
     from_seq: int = 0
     limit: int = MAX_LIMIT
+
+
+class PushSeqRange(Struct, forbid_unknown_fields=True):
+    """Batches after one number, up to another."""
+
+    start_after: int = 0
+    end_at: int = MAX_INT
+
+
+class PullBody(Struct):
+    """Which batches of the caller's queue for a URL; with `enclave`, only its events."""
+
+    url: str
+    push_seq: int | list[int] | PushSeqRange
+    enclave: str | UnsetType = UNSET
+
+
+class EndpointKey(Struct):
+    """Identifies an endpoint of an enclave."""
+
+    identity: str
+    trait: str
+
+
+class DeliveriesBody(Struct):
+    """After which endpoint to continue."""
+
+    after: EndpointKey | UnsetType = UNSET
