@@ -159,7 +159,7 @@ def test_what_is_active_once_its_delete_must_be_known_is_withheld(party: Party) 
         answer["events"] += [{"event": wire_event(each), "status": "active"} for each in (event, later)]
 
     party.stage.node.lie("Query", lie)
-    caught(party.device("carol"), "but: active")
+    caught(party.device("carol"), "its status is active")
 
 
 def test_one_delete_does_not_account_for_two_places(party: Party) -> None:
@@ -195,13 +195,13 @@ def covered(party: Party) -> None:
 
 def test_a_delete_of_nothing_covers_no_place(party: Party) -> None:
     covered(party)
-    caught(party.device("bob"), "but: unknown")
+    caught(party.device("bob"), "its status is unknown")
 
 
 def test_what_must_be_closed_by_now_is_not_pending(party: Party) -> None:
     covered(party)
     party.stage.node.lie("Bundle_Proof", instead(EventPending("in an open bundle", retry_after_ms=1)))
-    caught(party.device("bob"), "but: pending")
+    caught(party.device("bob"), "its status is pending")
 
 
 def test_who_got_in_before_the_door_was_closed(stage: Stage) -> None:

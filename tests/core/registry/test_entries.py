@@ -443,7 +443,7 @@ def test_what_outlives_a_delete(registry: Registry, house: House) -> None:
     registry.send("bob", "Delete", GONE, tags=about(entry))
     assert registry.of(house) == replace(before, entry=None)
     assert registry.refusal("alice", house, sequencer=person("node2").public).startswith(
-        "UNAUTHORIZED not by the entry's"
+        "UNAUTHORIZED neither by the entry's"
     )
     registry.register("bob", house, sequencer=person("node2").public)
     assert registry.of(house).proved_size == before.proved_size

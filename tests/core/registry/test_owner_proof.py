@@ -201,7 +201,7 @@ def test_a_former_owner_after_the_new_one_has_registered(registry: Registry, hou
     before = house.proof("alice", passage=())
     sold(house)
     registry.register("bob", house, owner_proof=house.proof("bob"))
-    assert registry.refusal("alice", house).startswith("UNAUTHORIZED not by the entry's holder")
+    assert registry.refusal("alice", house).startswith("UNAUTHORIZED neither by the entry's holder")
     assert registry.refusal("alice", house, owner_proof=before).startswith(
         "UNAUTHORIZED owner_proof.sth.ts: must be above 2"
     )
