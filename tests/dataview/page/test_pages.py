@@ -101,7 +101,7 @@ def test_the_overviews_figures_are_those_of_the_views(tab: Visit, site: Site) ->
         zip(page.locator(".tile dt").all_inner_texts(), page.locator(".tile b").all_inner_texts(), strict=True)
     )
     assert tiles == {"Events": "91,990", "Enclaves": "120", "Members": "604", "Refused": "19", "Events behind": "8"}
-    assert page.inner_text(".tile:has(dt:text-is('Refused')) span") == "< 0.1 % of received events"
+    assert page.inner_text(".tile:has(dt:text-is('Refused')) span") == "< 0.1 % of all events"
     assert [line[0] for line in rows(tab, "Events by type")] == list(TYPES)
     sources = rows(tab, "Sources")
     assert [line[1:3] for line in sources] == [["61,904", "0"], ["24,011", "14"], ["6,075", "3"], ["0", "2"]]

@@ -70,7 +70,7 @@ function tiles(total, roles, refusals, lag, { all }) {
   const memberships = roles === null ? null : roles.rows.reduce((sum, row) => sum + row.members, 0);
   const owners = roles === null ? 0 : roles.rows.reduce((sum, row) => sum + row.owners, 0);
   const figure = (value) => (all === null ? null : (value ?? 0));
-  const share = total && refused ? `${percent(refused / (refused + total.events))} of received events` : "";
+  const share = total && refused ? `${percent(refused / (refused + total.events))} of all events` : "";
   const late = lag.behind;
   return h("dl", { class: "tiles" },
     tile("Events", figure(total?.events), total ? `Latest ${ago(total.latest)}` : ""),
