@@ -63,7 +63,7 @@ def write(path: Path, data: bytes, *, overwrite: bool) -> None:
         with atomic_file(path, private=True, overwrite=overwrite) as file:
             file.write(data)
     except FileExistsError:
-        refuse(path, "exists already and was not changed; give another path, or allow overwriting")
+        refuse(path, "exists already and was not changed; give another path, or move the file away first")
     except (OSError, ValueError) as e:
         refuse(path, f"cannot be written: {reason(e)}")
 

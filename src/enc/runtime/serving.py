@@ -64,7 +64,7 @@ def server_config(
         )
         config.load()
     except (OSError, ssl.SSLError) as e:
-        raise MisuseError(f"{field}the certificate and key cannot be used: {e}") from None
+        raise MisuseError(f"{field}the certificate and key cannot be used: {e} ({cert}, {key})") from None
     return config
 
 

@@ -168,7 +168,9 @@ def _runner(master: str) -> Iterator["Runner"]:
         from enc.audit.spark_runner import OnSpark, last_line
         from enc.dataview.lake.session import spark_session
     except ModuleNotFoundError as e:
-        raise MisuseError(f"an audit on Spark needs {e.name}: install it, or give --master {HERE}") from None
+        raise MisuseError(
+            f"an audit on Spark needs {e.name}: pip install 'enc-protocol[dataview]', or give --master {HERE}"
+        ) from None
     try:
         spark = spark_session("enc audit", master)
     except MisuseError as e:
