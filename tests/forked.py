@@ -104,7 +104,8 @@ class Origin:
     def __init__(self) -> None:
         self._socket, other = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         program = "from tests.forked import serve; serve()"
-        self._process = subprocess.Popen([sys.executable, "-c", program], stdin=other.fileno())
+        root = Path(__file__).parents[1]  # a test may have changed the folder
+        self._process = subprocess.Popen([sys.executable, "-c", program], stdin=other.fileno(), cwd=root)
         other.close()
         self._lock = threading.Lock()
 
