@@ -1,5 +1,5 @@
-"""A driver is killed, and then an executor of the next one, on a standalone cluster of two workers:
-the tables are correct.
+"""On a standalone cluster of two workers, the driver and then an executor are killed; the tables
+are correct.
 """
 
 import os
@@ -18,9 +18,9 @@ def test_killed_on_a_cluster(flow: Flow, cluster: Cluster, tmp_path: Path) -> No
     (tmp_path / "archives").mkdir()
     for i, log in enumerate(logs):
         log.archive(tmp_path / "archives" / f"{i}.enc")
-    words = (flow.lake.root, str(tmp_path / "archives"))
-    Driver(tmp_path / "killed.log", DRIVER, "local[2]", *words, "after events").ends(-signal.SIGKILL)
-    driver = Driver(tmp_path / "driver.log", DRIVER, cluster.url, *words)
+    words = (cluster.url, flow.lake.root, str(tmp_path / "archives"))
+    Driver(tmp_path / "killed.log", DRIVER, *words, "after events").ends(-signal.SIGKILL)
+    driver = Driver(tmp_path / "driver.log", DRIVER, *words)
     cluster.workers[0].says(r"(Launch command)")
     for pid in cluster.workers[0].executors():
         os.kill(pid, signal.SIGKILL)
