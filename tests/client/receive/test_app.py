@@ -16,7 +16,9 @@ import uvicorn
 from enc.client import PushReceiver
 from enc.client.receive import app as receiver_app
 from enc.client.receive.inbox_file import Db
+from enc.core.primitives.sealing import push_key
 from enc.core.primitives.types import Event
+from enc.core.session.envelope import is_challenge_answer, seal_challenge
 from tests.client.pushing import HOOK, Post, note, push
 from tests.client.running_receiver import JSON, PATIENCE_S, RunningReceiver
 from tests.client.stage import URL
@@ -56,6 +58,10 @@ def test_a_push_over_http_is_handed_over(post: Post) -> None:
         answer = http.post("/hook", content=push(1, *events), headers=JSON)
         assert (answer.status_code, answer.json()) == (200, {"type": "Taken"})
         assert post.seqs(receiver) == [0, 1]
+        bob = person("bob").public
+        asked = seal_challenge(push_key(NODE, bob), NODE.public, bob, HOOK, bytes(32), bytes(24))
+        answer = http.post("/hook", json=asked)
+        assert (answer.status_code, is_challenge_answer(bytes(32), answer.content)) == (200, True)
     assert receiver._is_closed
 
 

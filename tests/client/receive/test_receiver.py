@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.json import encode
 
 from enc.client import Equivocation, ForeignSequencer, Forgery, SplitBrain
 from enc.client.enclave.push_body import parse_batch
@@ -15,8 +16,10 @@ from enc.core.errors import DecryptFailed, PeerError, Unauthorized
 from enc.core.log.commit import build_commit
 from enc.core.log.event import erase, finalize, wire_event
 from enc.core.primitives.encoding import compact_json
+from enc.core.primitives.sealing import push_key
+from enc.core.primitives.signing import PrivateKey
 from enc.core.primitives.types import Event
-from enc.core.session.envelope import seal_push
+from enc.core.session.envelope import is_challenge_answer, seal_challenge, seal_push
 from tests.client.pushing import (
     HOOK,
     OTHER,
@@ -43,6 +46,35 @@ def test_a_push_is_handed_over(post: Post) -> None:
     receiver.take(push(1, *events))
     assert post.seen(receiver) == [(event.enclave.hex(), event.seq) for event in events]
     assert post.lies == []
+
+
+def challenge(key: PrivateKey = NODE, to: str = "bob", url: str = HOOK, inside: str = HOOK) -> bytes:
+    sealed_by = push_key(key, person(to).public)
+    wire = seal_challenge(sealed_by, key.public, person(to).public, inside, bytes(range(32)), os.urandom(24))
+    return encode({**wire, "url": url})
+
+
+def test_a_challenge_is_answered_and_changes_nothing(post: Post) -> None:
+    receiver = post.started()
+    assert is_challenge_answer(bytes(range(32)), encode(receiver.take(challenge())))
+    assert post.seen(receiver) == []
+    assert receiver.take(push(1, *post.enclave())) == {"type": "Taken"}
+
+
+@pytest.mark.parametrize(
+    ("error", "changes"),
+    [
+        (Unauthorized, {"key": OTHER}),
+        (DecryptFailed, {"key": person("bob")}),
+        (DecryptFailed, {"to": "carol"}),
+        (Unauthorized, {"url": HOOK + "/2"}),
+        (Unauthorized, {"inside": HOOK + "/2"}),
+    ],
+)
+def test_a_challenge_of_another_node_or_for_another_place_is_not_answered(
+    post: Post, error: type[PeerError], changes: dict[str, Any]
+) -> None:
+    refused(post, post.started(), error, challenge(**changes))
 
 
 def test_a_foreign_node_is_refused(post: Post) -> None:

@@ -1,22 +1,28 @@
 """Sealed requests, answers and pushes."""
 
 import json
+from runpy import run_path
+from typing import Any
 
 import pytest
 
 from enc.core.errors import DecryptFailed, InvalidQuery, InvalidSession, MisuseError, SessionExpired
-from enc.core.primitives.sealing import seal_text
+from enc.core.primitives.sealing import challenge_key, push_key, seal_text
 from enc.core.session.envelope import (
+    OpenedPush,
+    challenge_answer,
+    is_challenge_answer,
     open_answer,
     open_push,
     open_request,
     parse_request,
     seal_answer,
+    seal_challenge,
     seal_push,
     seal_request,
 )
 from enc.core.session.session import client_keys, open_session
-from tests.core.vectors import KEYS
+from tests.core.vectors import FOLDER, KEYS
 
 ALICE, BOB, NODE = KEYS["alice"], KEYS["bob"], KEYS["node"]
 NOW = 1_790_000_000
@@ -119,6 +125,50 @@ def test_an_answer_of_another_session_does_not_open() -> None:
 def test_a_request_is_no_answer() -> None:
     with pytest.raises(DecryptFailed):
         open_answer(client_keys(SESSION, NODE.public, ENCLAVE), json.dumps(request()))
+
+
+def test_a_challenge_of_the_worked_example() -> None:
+    text = (FOLDER / "challenge.json").read_text()
+    assert run_path(str(FOLDER / "make_challenge.py"))["text"]() == text
+    case = json.loads(text)
+    node, bob, challenge = NODE, BOB, bytes.fromhex(case["challenge"])
+    nonce, key, url = bytes.fromhex(case["nonce"]), push_key(node, bob.public), case["request"]["url"]
+    assert (key.hex(), challenge_key(key).hex()) == (case["push_key"], case["challenge_key"])
+    assert seal_challenge(key, node.public, bob.public, url, challenge, nonce) == case["request"]
+    opened = open_push(bob, json.dumps(case["request"]))
+    assert (opened.type, opened.from_, opened.url, opened.body["url"]) == ("Challenge", node.public, url, url)
+    assert challenge_answer(opened) == case["answer"]
+    assert is_challenge_answer(challenge, json.dumps(case["answer"]).encode())
+
+
+@pytest.mark.parametrize("body", [b"", b"ok", b"{}", b"null", b"[]", b'{"type":"Taken"}', b"\xff", b"[" * 5000])
+def test_only_the_opened_challenge_is_an_answer(body: bytes) -> None:
+    challenge = bytes(range(32))
+    request = seal_challenge(push_key(NODE, BOB.public), NODE.public, BOB.public, "https://b.example", challenge, NONCE)
+    assert not is_challenge_answer(challenge, body)
+    assert not is_challenge_answer(challenge, json.dumps(request).encode()), "a server that echoes its request"
+    assert not is_challenge_answer(challenge, challenge_body(bytes(32)))
+    assert is_challenge_answer(challenge, challenge_body(challenge))
+
+
+def challenge_body(challenge: bytes) -> bytes:
+    return json.dumps({"type": "Challenge_Answer", "challenge": challenge.hex()}).encode()
+
+
+def test_a_challenge_does_not_open_as_a_push_nor_a_push_as_a_challenge() -> None:
+    key, url = push_key(NODE, BOB.public), "https://b.example"
+    challenge = seal_challenge(key, NODE.public, BOB.public, url, bytes(32), NONCE)
+    push = seal_push(NODE, BOB.public, url, {"push_seq": 1, "challenge": "00" * 32}, NONCE)
+    for wire in ({**challenge, "type": "Push"}, {**push, "type": "Challenge"}):
+        with pytest.raises(DecryptFailed):
+            open_push(BOB, json.dumps(wire))
+
+
+@pytest.mark.parametrize("challenge", [None, 1, "", "00" * 31, "0G" * 32, ["00" * 32]])
+def test_a_malformed_challenge_gets_no_answer(challenge: Any) -> None:
+    opened = OpenedPush(type="Challenge", from_=NODE.public, to=BOB.public, url="", body={"challenge": challenge})
+    with pytest.raises(DecryptFailed, match="challenge"):
+        challenge_answer(opened)
 
 
 def test_a_push_opens_for_its_recipient_alone() -> None:

@@ -1,5 +1,5 @@
 """A receiver as an ASGI app: one POST per push, answered with 200 once it is on disk, else an
-error.
+error. A challenge is answered with what it asks for.
 
 Importing it needs no server. A stranger's load is bounded: requests at a time, bytes per request,
 and time to send them.
@@ -32,7 +32,7 @@ class _Receiver(Protocol):
 
     def close(self) -> None: ...
 
-    def take(self, body: bytes) -> None: ...
+    def take(self, body: bytes) -> dict[str, str]: ...
 
 
 class _Refused(Exception):
@@ -79,9 +79,9 @@ class ReceiverApp:
         self._receiver.start()
 
     async def _answer(self, scope: Message, receive: Receive, send: Send) -> None:
-        status, wire, headers = 200, {"type": "Taken"}, list[tuple[bytes, bytes]]()
+        status, headers = 200, list[tuple[bytes, bytes]]()
         try:
-            await self._take(scope, receive)
+            wire = await self._take(scope, receive)
         except _Refused as e:
             status, wire = e.status, {"type": "Error", "message": e.message}
             headers += e.headers
@@ -94,7 +94,7 @@ class ReceiverApp:
         await send({"type": "http.response.start", "status": status, "headers": headers})
         await send({"type": "http.response.body", "body": body})
 
-    async def _take(self, scope: Message, receive: Receive) -> None:
+    async def _take(self, scope: Message, receive: Receive) -> dict[str, str]:
         self._check(scope)
         if self._requests >= MAX_REQUESTS:
             raise _Refused(503, "too many requests at a time", (b"retry-after", b"1"))
@@ -103,7 +103,7 @@ class ReceiverApp:
             async with asyncio.timeout(BODY_S):
                 body = await self._body(scope, receive)
             self._start()
-            await asyncio.get_running_loop().run_in_executor(self._threads, self._receiver.take, body)
+            return await asyncio.get_running_loop().run_in_executor(self._threads, self._receiver.take, body)
         except TimeoutError:
             raise _Refused(408, "the request body took too long to arrive") from None
         except MisuseError:

@@ -5,7 +5,8 @@
 
 It accepts a push only if an expected node sealed it for this identity and this URL, and if each event
 has its author's and that node's signature and fits what is known of its enclave. A push is on disk
-before the node gets 200. A rejected push is answered with an error code and changes nothing.
+before the node gets 200. A rejected push is answered with an error code and changes nothing. Before
+a node pushes, it asks by a challenge whether this receiver is there; the receiver answers it.
 """
 
 import logging
@@ -34,7 +35,7 @@ from enc.client.verify.log_verifier import LogVerifier
 from enc.client.verify.pins import Pins
 from enc.client.wire.transport import base_url
 from enc.core.errors import DecryptFailed, InternalError, MisuseError, PeerError, Unauthorized, Unavailable, WorldError
-from enc.core.session.envelope import OpenedPush, open_push
+from enc.core.session.envelope import OpenedPush, challenge_answer, open_push
 from enc.runtime.backoff import RetryPauses
 
 __all__ = ["Gap", "PushReceiver", "ReceiverSettings"]
@@ -162,14 +163,14 @@ class PushReceiver:
 
     # Pushes
 
-    def take(self, body: bytes) -> None:
-        """Process the body of a push.
+    def take(self, body: bytes) -> dict[str, str]:
+        """Process the body of a push or a challenge. Returns the JSON object to answer with status
+        200, once a push is on disk; raises the error to answer instead.
 
-        Returns once it is on disk; raises the error to answer instead of 200. For non-ASGI servers;
-        any thread may call it.
+        For non-ASGI servers; any thread may call it.
         """
         try:
-            self._take(body)
+            return self._take(body)
         except Distrust as e:
             self.report_distrust(e)
             raise
@@ -180,7 +181,7 @@ class PushReceiver:
             logger.error("a push could not be processed: %s", error_text(e))
             raise InternalError("the push could not be processed") from None
 
-    def _take(self, body: bytes) -> None:
+    def _take(self, body: bytes) -> dict[str, str]:
         push = open_push(self.identity.key, body)
         node = self._keys.get(push.from_)
         if node is None:
@@ -189,7 +190,10 @@ class PushReceiver:
             raise Unauthorized("from: not a node that may push here")
         if push.url != self.url or push.body.get("url", self.url) != self.url:  # the one inside is sealed
             raise Unauthorized("url: not the URL of this receiver")
+        if push.type == "Challenge":
+            return challenge_answer(push)
         self._catch_ups[node].push_received(is_missing=self._file_push(push, body))
+        return {"type": "Taken"}
 
     def _refuse(self, error: PeerError | WorldError) -> None:
         """Log a rejected push, so that its absence can be explained."""

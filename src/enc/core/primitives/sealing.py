@@ -28,7 +28,7 @@ class Truncated(DecryptFailed):
     the wire."""
 
 
-QUERY, RESPONSE, PUSH = "enc:query", "enc:response", "enc:push"
+QUERY, RESPONSE, PUSH, CHALLENGE = "enc:query", "enc:response", "enc:push", "enc:challenge"
 
 
 def hkdf(secret: bytes, label: str, size: int = 32, *, salt: bytes = b"") -> bytes:
@@ -77,3 +77,8 @@ def open_text(key: bytes, text: object) -> bytes:
 def push_key(key: PrivateKey, peer: bytes) -> bytes:
     """Return the key of webhook deliveries; the node and the recipient derive the same."""
     return shared_key(key, peer, PUSH)
+
+
+def challenge_key(key: bytes) -> bytes:
+    """Return the key that seals challenges, from a `push_key`."""
+    return hkdf(key, CHALLENGE)

@@ -4,6 +4,7 @@ sealed content.
     request  {"type", "enclave", "from", "session", "content"}   content: {"session", "type", …} under `enc:query`
     answer   {"type": "Response", "content"}                      under `enc:response`
     push     {"type": "Push", "from", "to", "url", "content"}     under `enc:push`
+    challenge  a push of type Challenge; content: {"url", "challenge"} under `enc:challenge`
 
 The token is not encrypted, because the node cannot derive the key without it. The sealed content
 repeats it, and the two must be equal, so that nobody can put someone else's token on a sealed
@@ -18,7 +19,7 @@ from msgspec.json import Decoder
 
 from enc.core.errors import DecryptFailed, InvalidQuery, InvalidSession, MisuseError
 from enc.core.primitives.encoding import decode_json, unhex
-from enc.core.primitives.sealing import open_text, push_key, seal_text
+from enc.core.primitives.sealing import challenge_key, open_text, push_key, seal_text
 from enc.core.primitives.signing import PrivateKey, check_public_key
 from enc.core.session.session import Session, Token, TransportKeys, check_token, client_keys, node_keys, parse_token
 
@@ -48,8 +49,11 @@ class WireAnswer(Struct):
     content: str
 
 
+PushType = Literal["Push", "Challenge"]
+
+
 class _WirePush(Struct, kw_only=True):
-    type: Literal["Push"]
+    type: PushType
     from_: str = field(name="from")
     to: str
     url: str
@@ -78,8 +82,9 @@ class OpenedBody(Struct, frozen=True):
 
 
 class OpenedPush(Struct, frozen=True, kw_only=True):
-    """An opened delivery."""
+    """An opened delivery, or an opened challenge."""
 
+    type: PushType
     from_: bytes
     to: bytes
     url: str
@@ -157,8 +162,36 @@ def seal_push(key: PrivateKey, to: bytes, url: str, body: dict[str, Any], nonce:
     return {"type": "Push", "from": key.public.hex(), "to": to.hex(), "url": url, "content": content}
 
 
+def seal_challenge(
+    push_key: bytes, from_: bytes, to: bytes, url: str, challenge: bytes, nonce: bytes
+) -> dict[str, str]:
+    """Return the question whether the holder of `to` receives pushes at `url`: only that holder can
+    return the 32 bytes `challenge`."""
+    content = seal_text(challenge_key(push_key), _encode({"url": url, "challenge": challenge.hex()}), nonce)
+    return {"type": "Challenge", "from": from_.hex(), "to": to.hex(), "url": url, "content": content}
+
+
+def challenge_answer(challenge: OpenedPush) -> dict[str, str]:
+    """Return the body that answers a challenge; raise DecryptFailed if it is malformed.
+
+    Callers compare `from_` and both urls with what they expect first.
+    """
+    asked = unhex(challenge.body.get("challenge"), 32, "challenge", DecryptFailed)
+    return {"type": "Challenge_Answer", "challenge": asked.hex()}
+
+
+def is_challenge_answer(challenge: bytes, data: bytes) -> bool:
+    """Return whether the body of an answer proves that its sender opened the challenge."""
+    try:
+        found: Any = decode_json(data, _any, DecryptFailed)
+    except DecryptFailed:
+        return False
+    return bool(found == {"type": "Challenge_Answer", "challenge": challenge.hex()})
+
+
 def open_push(key: PrivateKey, data: bytes | str) -> OpenedPush:
-    """Open a delivery on the recipient's side; raise DecryptFailed if it does not open.
+    """Open a delivery or a challenge on the recipient's side; raise DecryptFailed if it does not
+    open.
 
     Only `from` and `to` can have sealed it, but not proved are which of them did, and the url. So
     callers compare `from_` with the nodes that are expected to push. A push from oneself is
@@ -169,5 +202,7 @@ def open_push(key: PrivateKey, data: bytes | str) -> OpenedPush:
     check_public_key(from_, "from", DecryptFailed)
     if to != key.public or from_ == to:
         raise DecryptFailed("to: addressed to another identity")
-    body = decode_json(open_text(push_key(key, from_), wire.content), _body, DecryptFailed)
-    return OpenedPush(from_=from_, to=to, url=wire.url, body=body)
+    sealed_by = push_key(key, from_)
+    sealed_by = challenge_key(sealed_by) if wire.type == "Challenge" else sealed_by
+    body = decode_json(open_text(sealed_by, wire.content), _body, DecryptFailed)
+    return OpenedPush(type=wire.type, from_=from_, to=to, url=wire.url, body=body)
