@@ -7,7 +7,9 @@ import pytest
 from enc.client import Forgery
 from enc.core.errors import EventNotFound, EventPending, MisuseError, TreeSizeNotFound, Unauthorized
 from enc.core.log.event import wire_event
+from enc.core.rules.content import content_object
 from enc.core.trees.state_key import shared_slot
+from enc.node.read.state_rights import StateRights
 from tests.client.scene import TOPIC, Scene, without
 from tests.client.stage import Stage
 from tests.core.world import person, pub
@@ -168,38 +170,56 @@ def test_a_slot_among_many(stage: Stage) -> None:
     assert enclave.read_shared("a").proved
 
 
-def test_a_slot_that_another_has_set_since_you_did_and_you_read_only_what_you_wrote(stage: Stage) -> None:
-    readers = [
-        {"type": "admin", "reads": "*"},
-        {"type": "MEMBER", "reads": "Manifest"},
-        {"type": "Sender", "reads": "Shared"},
-    ]
-    enclave = stage.found(readers=readers)
-    bob = stage.client("bob").enclave(enclave.id)
-    bob.shared("topic", "bob's")
-    stage.close_bundle()
-    assert bob.read_shared("topic").value == "bob's"
-    enclave.shared("topic", "alice's")
-    stage.close_bundle()
-    with pytest.raises(EventNotFound, match="you may not read the event that set it last"):
-        bob.read_shared("topic")
-
-
 def test_a_slot_whose_setter_is_not_yours_to_read(stage: Stage) -> None:
-    """The node rightly does not show it, and is not blamed."""
     readers = [
         {"type": "admin", "reads": "*"},
-        {"type": "MEMBER", "reads": "message"},
-        {"type": "MEMBER", "reads": "Manifest"},
+        {"type": "MEMBER", "reads": ["message", "Manifest"]},
+        {"type": "Sender", "reads": "Shared"},
     ]
     enclave = stage.found(readers=readers)
     enclave.shared("topic", "secret")
     stage.close_bundle()
     assert enclave.read_shared("topic").value == "secret"
     bob = stage.client("bob").enclave(enclave.id)
-    with pytest.raises(EventNotFound, match="you may not read"):
-        bob.read_shared("topic")
-    assert bob.read_own("profile").proved, "it is not set, and that is proved to everybody"
+    for read in (lambda: bob.read_shared("topic"), lambda: bob.read_own("profile")):
+        with pytest.raises(Unauthorized, match="may not read that slot"):
+            read()
+
+
+def test_a_node_that_proves_every_slot_to_everybody_is_not_blamed(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As nodes did before slots had to be readable for that."""
+    monkeypatch.setattr(StateRights, "check", lambda self, asked: None)
+    enclave = stage.found(readers=[{"type": "admin", "reads": "*"}, {"type": "MEMBER", "reads": "Manifest"}])
+    enclave.shared("topic", "secret")
+    stage.close_bundle()
+    with pytest.raises(EventNotFound, match="you may not read the event that set it last"):
+        stage.client("bob").enclave(enclave.id).read_shared("topic")
+
+
+def test_a_slot_of_another_among_slots_that_are_private(stage: Stage) -> None:
+    """The node learns from the request which slot is asked for."""
+    own = {"event": "Own", "operator": "Self", "ops": ["C", "U", "D", "R"]}
+    slots = [own | {"key": "vote"}, own | {"key": "profile"}]
+    slots.append({"event": "Own", "operator": "MEMBER", "ops": ["R"], "key": "profile"})
+    enclave = stage.found(slots=slots, readers=[{"type": "MEMBER", "reads": "Manifest"}])
+    bob = stage.client("bob").enclave(enclave.id)
+    enclave.own("profile", "Alice")
+    enclave.own("vote", "no")
+    stage.close_bundle()
+    slot = bob.read_own("profile", pub("alice"))
+    assert (slot.value, slot.proved) == ("Alice", True)
+    with pytest.raises(Unauthorized, match="may not read that slot"):
+        bob.read_own("vote", pub("alice"))
+
+
+def test_the_hash_of_a_slot_s_content_does_not_give_a_value_that_was_guessed(scene: Scene) -> None:
+    """Hashes over a slot are in proofs for other keys too."""
+    contents = [scene.enclave.own("profile", "yes"), scene.enclave.own("profile", "yes")]
+    found = [content_object(scene.enclave.event(each.id)) for each in contents]
+    assert [set(each) for each in found] == [{"key", "value", "salt"}] * 2
+    assert found[0]["salt"] != found[1]["salt"]
 
 
 # Contents and proofs

@@ -364,7 +364,7 @@ def test_enclave_exists_comes_before_the_signature(node: Served, enclave: Enclav
 
 def test_a_manifest_that_was_accepted_is_a_duplicate_before_it_exists(node: Served, enclave: Enclave) -> None:
     assert refused(node, enclave.manifest) == "DUPLICATE"
-    assert refused(node, enclave.manifest, **NO_SIG) == "INVALID_SIGNATURE"
+    assert refused(node, enclave.manifest, **NO_SIG) == "ENCLAVE_EXISTS"
 
 
 def test_expiry_comes_before_the_signature(node: Served, enclave: Enclave) -> None:
@@ -442,7 +442,18 @@ def test_a_duplicate_by_another_signature_carries_none(node: Served, enclave: En
         node.clock.tick(wait)
         error = bad(node.post(wire_commit(other)))
         assert (error.code, error.context) == ("DUPLICATE", {})
-        assert refused(node, commit, **NO_SIG) == "INVALID_SIGNATURE"
+
+
+def test_a_commit_that_was_accepted_cannot_be_guessed(node: Served, enclave: Enclave) -> None:
+    """Nobody but the author gets another answer to it than to one that nobody made."""
+    made = enclave.commit("bob", "message", "yes")
+    node.submit(made)
+    guesses = [made, enclave.commit("bob", "message", "no", exp=made.exp)]
+    for wait, code in ((0, "INVALID_SIGNATURE"), (LIFETIME + 1, "EXPIRED")):
+        node.clock.tick(wait)
+        errors = [bad(node.post({**wire_commit(each), **NO_SIG})) for each in guesses]
+        assert [error.code for error in errors] == [code, code]
+        assert errors[0].to_wire() == errors[1].to_wire()
 
 
 def test_a_duplicate_is_known_after_a_restart_and_after_the_end(tmp_path: Path) -> None:

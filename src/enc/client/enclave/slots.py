@@ -23,9 +23,9 @@ class Slot(Struct, frozen=True):
 
 def slot(reader: EnclaveReader, type_: Literal["Shared", "Own"], key: str, owner: bytes) -> Flow[Slot]:
     """Return a slot's value. The newest event that sets it matches the proved state or is newer."""
-    raw = shared_slot(key) if type_ == "Shared" else own_slot(owner, key)
+    raw, own = (shared_slot(key), None) if type_ == "Shared" else (own_slot(owner, key), (owner, key))
     try:
-        fact = yield from reader.state_fact("kv", raw)
+        fact = yield from reader.state_fact("kv", raw, own=own)
     except TreeSizeNotFound:
         fact = None
     event, value = yield from _setter(reader, type_, key, owner)

@@ -1,5 +1,6 @@
 """All writes of a client, one method each, shared by the blocking and the async client."""
 
+import secrets
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Generic, Literal, TypeVar
@@ -19,6 +20,8 @@ Id = bytes | str
 Content = str | Mapping[str, Any] | Sequence[Any]
 """Text is written as it is, anything else as compact JSON."""
 TagList = Iterable[Sequence[str]]
+SALT_BYTES = 16
+"""Random bytes in the content that sets a slot."""
 
 
 def as_hex(id_: Id, what: str) -> str:
@@ -138,11 +141,11 @@ class Writes(ABC, Generic[R]):
 
     def shared(self, key: str, value: Any) -> R:
         """Set a shared slot; None unsets it."""
-        return self._write_access(lambda dialect: dialect.slot("Shared", key, value))
+        return self._write_access(_slot("Shared", key, value))
 
     def own(self, key: str, value: Any) -> R:
         """Set a slot of your own; None unsets it."""
-        return self._write_access(lambda dialect: dialect.slot("Own", key, value))
+        return self._write_access(_slot("Own", key, value))
 
     def ac_bundle(self, operations: Sequence[Mapping[str, Any]]) -> R:
         """Write several operations (see `operation`), all or none."""
@@ -161,3 +164,18 @@ class Writes(ABC, Generic[R]):
     def terminate(self) -> R:
         """Terminate the enclave permanently."""
         return self.commit("Terminate", "")
+
+
+def _slot(type_: Literal["Shared", "Own"], key: str, value: Any) -> Callable[[Dialect], TypedContent]:
+    """Return what sets a slot.
+
+    The state shows the content's hash, or hashes over it, also to people who may not read the slot.
+    The salt keeps them from finding the value by trying.
+    """
+    salt = secrets.token_hex(SALT_BYTES)
+
+    def content(dialect: Dialect) -> TypedContent:
+        type_now, fields = dialect.slot(type_, key, value)
+        return type_now, {**fields, "salt": salt}
+
+    return content

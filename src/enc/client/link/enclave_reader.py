@@ -213,11 +213,18 @@ class EnclaveReader:
 
     # State
 
-    def state_fact(self, namespace: Namespace, key: bytes, tree_size: int | None = None) -> Flow[StateFact]:
+    def state_fact(
+        self, namespace: Namespace, key: bytes, tree_size: int | None = None, *, own: tuple[bytes, str] | None = None
+    ) -> Flow[StateFact]:
         """Return the proved value of a key: after the last closed bundle, or after `tree_size`
         bundles.
+
+        `own`: the owner and name of the Own slot whose key it is. The node cannot see that from the
+        key of another identity's slot, and then it proves it only to readers of all Own slots.
         """
         body: dict[str, Any] = {"namespace": namespace, "key": key.hex()}
+        if own is not None:
+            body["own"] = {"identity": own[0].hex(), "key": own[1]}
         facts = yield from self._state("/state", "State_Proof", body, [(namespace, key)], tree_size)
         return facts[0]
 

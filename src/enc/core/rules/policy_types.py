@@ -192,6 +192,16 @@ class Policy(Protocol):
         ...
 
     @property
+    def gates(self) -> Mapping[str, frozenset[str]]:
+        """The gates, by alias, each with the columns that may turn it."""
+        ...
+
+    @property
+    def slots(self) -> Mapping[str, frozenset[str]]:
+        """The keys of the slots that the Manifest declares, by type: `Shared` and `Own`."""
+        ...
+
+    @property
     def dialect(self) -> Dialect:
         """The version's dialect, which writes contents and reads whom they concern."""
         ...

@@ -29,11 +29,19 @@ class BundleBody(Struct):
     leaf_index: int | UnsetType = UNSET
 
 
+class OwnSlot(Struct):
+    """Names an identity's Own slot."""
+
+    identity: str
+    key: str
+
+
 class StateKey(Struct):
-    """A key of the state."""
+    """A key of the state. `own`: the Own slot whose key it is."""
 
     namespace: str
     key: str
+    own: OwnSlot | UnsetType = UNSET
 
 
 class StateBody(StateKey):

@@ -44,6 +44,7 @@ from enc.node.read.request_bodies import (
     StateKey,
 )
 from enc.node.read.seal_answer import sealed_answer
+from enc.node.read.state_rights import StateRights
 from enc.node.sequence.checkpoint import MAX_HOLD_MS, Checkpoint
 from enc.node.sequence.state_cache import StateCache
 from enc.node.store.events import ITEM_START, SearchItem, item_end
@@ -243,29 +244,30 @@ class SealedHandlers:
 
     def _state(self, req: OpenedRequest) -> bytes:
         body = _read(req.inner, StateBody)
-        root = self._proof_root(req, [body], body.tree_size, body.mode)
-        proof = req.proofs.state(_tree_key(body, req.namespaces), root)
-        return msgspec.json.encode({**proof, **req.proofs.root_evidence(root)})
+        (key,), root = self._keys_and_root(req, [body], body.tree_size, body.mode)
+        return msgspec.json.encode({**req.proofs.state(key, root), **req.proofs.root_evidence(root)})
 
     def _state_batch(self, req: OpenedRequest) -> bytes:
         body = _read(req.inner, StateBatchBody)
         if not 1 <= len(body.keys) <= MAX_KEYS:
             raise InvalidQuery(f"keys: expected 1 to {MAX_KEYS}")
-        root = self._proof_root(req, body.keys, body.tree_size, body.mode)
-        proofs = [req.proofs.state(_tree_key(key, req.namespaces), root) for key in body.keys]
+        keys, root = self._keys_and_root(req, body.keys, body.tree_size, body.mode)
+        proofs = [req.proofs.state(key, root) for key in keys]
         return msgspec.json.encode({"proofs": proofs, **req.proofs.root_evidence(root)})
 
-    def _proof_root(self, req: OpenedRequest, keys: Sequence[StateKey], size: int | UnsetType, mode: str) -> ProofRoot:
-        """Return the state root to prove under.
+    def _keys_and_root(
+        self, req: OpenedRequest, asked: Sequence[StateKey], size: int | UnsetType, mode: str
+    ) -> tuple[list[bytes], ProofRoot]:
+        """Return the keys of the tree to prove, and the root to prove them under.
 
-        Identities that may read nothing may still ask for their own key.
+        Raises Unauthorized if the asker may not have one of them proved.
         """
         if mode not in ("verified", "current"):
             raise InvalidQuery("mode: expected verified or current")
-        own = tree_key("rbac", req.outer.from_)
-        if any(_tree_key(key, req.namespaces) != own for key in keys):
-            req.access.check_reads()
-        return req.proofs.root_at(_number(size, "tree_size"), mode == "current")
+        keys, rights = [_tree_key(key, req.namespaces) for key in asked], StateRights(req.access)
+        for key in asked:
+            rights.check(key)
+        return keys, req.proofs.root_at(_number(size, "tree_size"), mode == "current")
 
     def _hold_checkpoint(self, req: OpenedRequest) -> bytes:
         body = _read(req.inner, CheckpointBody)

@@ -46,6 +46,8 @@ class PolicyV1(Struct, frozen=True, kw_only=True, dict=True):
     lifecycle_in_state = False
     predefined = PREDEFINED_V1
     namespaces: ClassVar[tuple[Namespace, ...]] = ("rbac", "event_status")
+    gates: ClassVar[Mapping[str, frozenset[str]]] = {}
+    slots: ClassVar[Mapping[str, frozenset[str]]] = {"Shared": frozenset(), "Own": frozenset()}
 
     # Reading a bitmask
 

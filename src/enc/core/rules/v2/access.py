@@ -94,6 +94,13 @@ class PolicyV2(Struct, frozen=True, kw_only=True, dict=True):
         ranked = [f"{name}({trait.rank})" for name, trait in self.traits.items()]
         return {"states": list(self.states), "traits": ranked}
 
+    @cached_property
+    def slots(self) -> Mapping[str, frozenset[str]]:
+        return {
+            type_: frozenset(entry.key for entry in self.entries if entry.event == type_ and entry.key is not None)
+            for type_ in ("Shared", "Own")
+        }
+
     @property
     def dialect(self) -> Dialect:
         return DialectV2()
