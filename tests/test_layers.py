@@ -73,7 +73,7 @@ def test_the_architecture_names_only_modules_that_exist() -> None:
     assert named <= set(MODULES)
 
 
-@pytest.mark.parametrize("name", ["core", "node", "client", "apps", "dataview", "cli"])
+@pytest.mark.parametrize("name", ["core", "node", "client", "apps", "dataview", "cli", "runtime"])
 def test_the_architecture_lists_every_folder_in_layer_order(name: str) -> None:
     row = next(line for line in ARCHITECTURE.splitlines() if line.startswith(f"| `enc.{name}` |"))
     layers = [set(re.findall(r"`(\w+)`", layer)) for layer in row.split("|")[2].split(" > ")]

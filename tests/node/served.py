@@ -33,7 +33,7 @@ from enc.core.session.session import Session, client_keys, open_session
 from enc.node import assembly
 from enc.node.api.http_api import SEALED_PATHS
 from enc.node.config import NodeConfig
-from enc.node.sockets.server import NodeServer
+from enc.node.server import NodeServer
 from enc.node.store.sqlite.store import SqliteStore
 from enc.node.store.store_interface import Store
 from tests.core.world import LIFETIME, START, person, pub

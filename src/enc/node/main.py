@@ -19,8 +19,8 @@ from enc.node.assembly import Node
 from enc.node.config import NodeConfig
 from enc.node.ops import key_file
 from enc.node.ops.registration import NodeRegistrar
+from enc.node.server import NodeServer
 from enc.node.signatures.pool import SignaturePool
-from enc.node.sockets.server import NodeServer
 from enc.node.store.sqlite.store import SqliteStore
 from enc.node.store.store_interface import Store
 from enc.runtime.checked_http import authorities

@@ -19,7 +19,7 @@ from enc.client.wire.flow import Flow, run_async
 from enc.client.wire.transport import AsyncTransport
 from enc.runtime.clock import now_ms
 from enc.runtime.rate_limit import RateLimiter
-from enc.runtime.serving import Server, server_config
+from enc.runtime.serving.server import Server, server_config
 from enc.witness.api import WitnessApi
 from enc.witness.config import FollowedEnclave, WitnessConfig
 from enc.witness.ledger import HeadLedger

@@ -28,10 +28,10 @@ from enc.node.sequence.commit_intake import CommitIntake, CommitReplies
 from enc.node.sequence.sequencer import Sequencer
 from enc.node.sequence.state_cache import StateCache
 from enc.node.signatures.pool import SignaturePool
-from enc.node.sockets.peers import PeerConnection, Peers
 from enc.node.store.steps import Step
 from enc.node.store.stored_enclave_reader import StoredEnclaveReader
 from enc.runtime.rate_limit import RateLimiter
+from enc.runtime.serving.peers import PeerConnection, Peers
 from tests.core.world import COMMON, START, Json, gated, grant, init, path, person, rule
 from tests.node.memory_store import MemoryStore
 from tests.plain_http import NO_TLS

@@ -73,7 +73,7 @@ def running_receiver(
     except ModuleNotFoundError as e:
         raise MisuseError(f"{MISSING}: {e.name} is not installed") from None
     from enc.cli.enclave.receiver import Listener, check_tls, enclave_filter, log_to_stderr
-    from enc.runtime.serving import listen_at
+    from enc.runtime.serving.listening import listen_at
 
     check_tls(pushes.cert, pushes.key)
     with log_to_stderr(), listen_at(pushes.listen, field="--listen") as listening:

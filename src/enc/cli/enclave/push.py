@@ -99,7 +99,7 @@ def receive(ctx: CommandContext, options: PushReceiveOptions) -> None:
     from enc.cli.enclave import event_sink
     from enc.cli.enclave.receiver import ReceiverServer, check_tls, enclave_filter, gap_handler, log_to_stderr
     from enc.client import PushReceiver, ReceiverSettings
-    from enc.runtime.serving import listen_at
+    from enc.runtime.serving.listening import listen_at
 
     check_tls(options.cert, options.key)
     with log_to_stderr(), listen_at(options.listen, field="--listen") as listening:

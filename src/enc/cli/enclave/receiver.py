@@ -14,7 +14,8 @@ import uvicorn
 from enc.cli.enclave.event_sink import EventSink, SinkClosed, report_line
 from enc.client import Gap, PushReceiver
 from enc.core.errors import MisuseError
-from enc.runtime.serving import Server, ServerThread, server_config
+from enc.runtime.serving.server import Server, server_config
+from enc.runtime.serving.server_thread import ServerThread
 from enc.runtime.signals import end_by_signal
 
 

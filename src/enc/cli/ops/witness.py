@@ -87,7 +87,7 @@ def run(
 def _serve(config: Path | None, flags: Mapping[str, object]) -> int:
     """Run the witness that the configuration file and the flags describe, and return its exit code."""
     from enc.runtime.logs import setup_logs
-    from enc.runtime.serving import listen_at
+    from enc.runtime.serving.listening import listen_at
     from enc.witness import main
     from enc.witness.config import load_config
 

@@ -12,7 +12,9 @@ from enc.dataview.serving.api import ServingApi
 from enc.dataview.serving.config import ServingConfig
 from enc.dataview.serving.database import ServingDatabase
 from enc.dataview.serving.proofs import Prover
-from enc.runtime.serving import Server, ServerThread, listen_at, server_config
+from enc.runtime.serving.listening import listen_at
+from enc.runtime.serving.server import Server, server_config
+from enc.runtime.serving.server_thread import ServerThread
 
 if TYPE_CHECKING:
     from enc.client import Client

@@ -29,8 +29,8 @@ from enc.core.session.envelope import parse_request
 from enc.node.api.read_pool import ReadPool
 from enc.node.ops.internal_errors import internal_error
 from enc.node.sequence.commit_intake import CommitIntake, Result
-from enc.node.sockets.http_protocol import Finish
 from enc.runtime.rate_limit import RateLimiter, address_key
+from enc.runtime.serving.http_protocol import Finish
 
 SEALED_PATHS = {
     "/inclusion": "Inclusion_Proof",

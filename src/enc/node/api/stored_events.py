@@ -15,7 +15,7 @@ from enc.node.api.read_pool import ReadPool
 from enc.node.api.send_queue import SendQueue
 from enc.node.api.subscriptions import QuerySubscription, Reason, end_reason
 from enc.node.read.seal_answer import seal_between
-from enc.node.sockets.peers import PeerConnection
+from enc.runtime.serving.peers import PeerConnection
 
 MAX_SLICE = 1 << 20
 """Most bytes of stored events in memory for one connection, unless a single event is longer."""

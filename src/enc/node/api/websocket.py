@@ -32,8 +32,8 @@ from enc.node.api.subscriptions import QuerySubscription, Reason, SubscriptionHu
 from enc.node.ops.internal_errors import internal_error
 from enc.node.read.request_handlers import OpenedRequest, parse_query
 from enc.node.sequence.commit_intake import CommitIntake, Result
-from enc.node.sockets.peers import PeerConnection
 from enc.runtime.rate_limit import RateLimiter, address_key
+from enc.runtime.serving.peers import PeerConnection
 
 MAX_SUB_ID = 64
 MAX_CONCURRENT_READS = 16

@@ -20,7 +20,7 @@ from uvicorn.protocols.utils import ClientDisconnected
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 from uvicorn.server import ServerState
 
-from enc.runtime.serving import TICK_S
+from enc.runtime.serving.server import TICK_S
 
 SIGNATURES = {
     uvicorn.Server: {

@@ -4,7 +4,7 @@ from typing import Any
 
 from uvicorn.server import ServerState
 
-from enc.node.sockets.http_protocol import HttpProtocol
+from enc.runtime.serving.http_protocol import HttpProtocol
 
 
 def close_slow(state: ServerState, now: float, patience: float) -> int:

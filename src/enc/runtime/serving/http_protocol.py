@@ -15,8 +15,8 @@ from uvicorn._types import ASGI3Application
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
 
 from enc.core.errors import EncError, InvalidQuery, Unavailable
-from enc.node.sockets.peers import PeerConnection, Peers
 from enc.runtime.rate_limit import address_key
+from enc.runtime.serving.peers import PeerConnection, Peers
 
 Finish = Callable[..., None]
 """Writes a response from a status, a body and headers."""

@@ -22,12 +22,12 @@ from websockets.frames import Frame, Opcode
 from enc.core.log.commit import wire_commit
 from enc.node.api import read_pool
 from enc.node.config import LimitSettings, NodeConfig
-from enc.node.sockets.closing import close_slow, close_stuck
-from enc.node.sockets.http_protocol import CHUNK, MAX_HEAD
+from enc.runtime.serving.closing import close_slow, close_stuck
+from enc.runtime.serving.http_protocol import CHUNK, MAX_HEAD
 from tests.node.api.http_requests import dialed, posted, read_response
 from tests.node.certificates import Certificate
 from tests.node.served import DEV, PATIENCE_S, SMALL, Enclave, Served, bad, good
-from tests.node.sockets.limits_setup import KIB, MIB, filled, limited, read_last_response, spoken
+from tests.node.server.limits_setup import KIB, MIB, filled, limited, read_last_response, spoken
 
 # Input that is not a request
 

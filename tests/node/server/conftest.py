@@ -8,7 +8,7 @@ import pytest
 from tests.node.certificates import Certificate
 from tests.node.running import RunningNode
 from tests.node.served import Enclave, Served, sqlite
-from tests.node.sockets.limits_setup import WIDE
+from tests.node.server.limits_setup import WIDE
 
 
 @pytest.fixture(scope="module")

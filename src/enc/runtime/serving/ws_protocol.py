@@ -14,8 +14,8 @@ from websockets.exceptions import InvalidHandshake, InvalidState
 from websockets.http11 import Request
 
 from enc.core.errors import InvalidQuery
-from enc.node.sockets.http_protocol import CHUNK, raw_error
-from enc.node.sockets.peers import PeerConnection
+from enc.runtime.serving.http_protocol import CHUNK, raw_error
+from enc.runtime.serving.peers import PeerConnection
 
 
 class WebSocketProtocol(WebSocketsSansIOProtocol):

@@ -14,7 +14,9 @@ import pytest
 import uvloop
 
 from enc.core.errors import MisuseError
-from enc.runtime.serving import Server, ServerThread, listen, listen_at, server_config, url_of
+from enc.runtime.serving.listening import listen, listen_at, url_of
+from enc.runtime.serving.server import Server, server_config
+from enc.runtime.serving.server_thread import ServerThread
 
 BOTH = pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 
@@ -125,8 +127,8 @@ def test_a_thread_logs_why_its_server_ended(caplog: pytest.LogCaptureFixture) ->
 
 PROGRAM = """
 import asyncio, os, socket, sys
-from enc.runtime.serving import *
-from tests.runtime.test_serving import app
+from enc.runtime.serving.server import *
+from tests.runtime.serving.test_server import app
 number, is_twice = int(sys.argv[1]), sys.argv[2] == "2"
 class Own(Server):
     async def drain(self):

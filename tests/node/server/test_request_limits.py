@@ -13,7 +13,7 @@ from enc.node.config import LimitSettings
 from tests.core.world import LIFETIME, person, pub
 from tests.node.api.http_requests import BODIES, code, dialed, sealed
 from tests.node.served import DEV, SMALL, Enclave, Json, Served, bad, good
-from tests.node.sockets.limits_setup import KIB, MIB, filled, limited, read_last_response, spoken
+from tests.node.server.limits_setup import KIB, MIB, filled, limited, read_last_response, spoken
 
 # Commits
 

@@ -10,11 +10,12 @@ import uvicorn
 from starlette.types import ASGIApp
 
 from enc.node.config import NodeConfig
-from enc.node.sockets.closing import close_idle, close_slow, close_stuck
-from enc.node.sockets.http_protocol import Finish, HttpProtocol
-from enc.node.sockets.peers import Peers
-from enc.node.sockets.ws_protocol import WebSocketProtocol
-from enc.runtime.serving import Server, listen, server_config
+from enc.runtime.serving.closing import close_idle, close_slow, close_stuck
+from enc.runtime.serving.http_protocol import Finish, HttpProtocol
+from enc.runtime.serving.listening import listen
+from enc.runtime.serving.peers import Peers
+from enc.runtime.serving.server import Server, server_config
+from enc.runtime.serving.ws_protocol import WebSocketProtocol
 from enc.runtime.signals import end_on_next_signal
 
 _log = structlog.get_logger("enc.server")

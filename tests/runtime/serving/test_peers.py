@@ -5,7 +5,7 @@ import random
 import pytest
 
 from enc.core.errors import Unavailable
-from enc.node.sockets.peers import PeerConnection, Peers
+from enc.runtime.serving.peers import PeerConnection, Peers
 
 
 class World:

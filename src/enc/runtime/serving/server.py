@@ -1,13 +1,11 @@
 """HTTP servers: uvicorn on a listening socket, with our way to start, to stop and to take signals.
 
-This module and the node's protocols rely on internals of uvicorn, so pyproject.toml pins its minor
-version; tests/runtime/test_uvicorn.py names each internal.
+This module and the protocols beside it rely on internals of uvicorn, so pyproject.toml pins its minor
+version; tests/runtime/serving/test_uvicorn.py names each internal.
 """
 
 import asyncio
-import errno
 import logging
-import os
 import socket
 import ssl
 import threading
@@ -19,10 +17,9 @@ from typing import Any
 import uvicorn
 
 from enc.core.errors import MisuseError
+from enc.runtime.serving.listening import url_of
 from enc.runtime.signals import end_by_signal, stop_signals_to
 
-END_S = 30.0
-"""Time that a server in a thread has to end."""
 GRACE_S = 10
 """Time that connections have to close when a server stops."""
 TICK_S = 0.1
@@ -180,78 +177,3 @@ class Server(uvicorn.Server):
         else:
             self._is_signalled = True
             self._on_signal()
-
-
-class ServerThread:
-    """Runs a server in a thread of this process; `run` replaces the function that the thread runs."""
-
-    def __init__(self, server: Server, run: Callable[[], None] | None = None, *, name: str) -> None:
-        self._server, self._work = server, run or self._serve
-        self.ended = threading.Event()
-        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
-
-    def start(self) -> bool:
-        """Return True when it answers, or False if it ended instead."""
-        self._thread.start()
-        while not self._server.started:
-            if self.ended.wait(0.01):
-                return False
-        return True
-
-    def stop(self) -> None:
-        """Stop the server, and wait for its end."""
-        self._server.stop()
-        self._thread.join(END_S)
-
-    def _serve(self) -> None:
-        asyncio.run(self._server.run_until_stopped())
-
-    def _run(self) -> None:
-        try:
-            self._work()
-        except (OSError, RuntimeError) as e:
-            _log.error("%s has ended: %s", self._thread.name, e)
-        except SystemExit:
-            pass  # uvicorn has logged why
-        finally:
-            self.ended.set()
-
-
-def listen(host: str, port: int, *, field: str = "", flag: str, backlog: int = 512) -> socket.socket:
-    """Return a socket that listens there.
-
-    Raises MisuseError, which begins with `field`, and names the `flag` that gives another port.
-    """
-    return _listen(host, port, f"{host} port {port}", field, flag, backlog)
-
-
-def listen_at(place: str, *, field: str, flag: str = "--listen") -> socket.socket:
-    """Return a socket that listens at HOST:PORT; MisuseError, which begins with `field`, if not."""
-    host, _, port = place.rpartition(":")
-    host = host.removeprefix("[").removesuffix("]")
-    if not host or not port.isdecimal() or int(port) > 65535:
-        raise MisuseError(f"{field}: expected HOST:PORT, not {place!r}")
-    return _listen(host, int(port), place, f"{field}: ", flag, 512)
-
-
-def _listen(host: str, port: int, place: str, field: str, flag: str, backlog: int) -> socket.socket:
-    try:
-        family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
-        listening = socket.create_server((host, port), family=family, backlog=backlog)
-    except OSError as e:
-        # An unknown name has an error text of its own; other errors would repeat the address.
-        is_named = isinstance(e, socket.gaierror) or not e.errno
-        why = e.strerror or str(e) if is_named else os.strerror(e.errno or 0)
-        if e.errno == errno.EADDRINUSE:
-            why += f"; stop the program that uses it, or choose another with {flag}"
-        raise MisuseError(f"{field}cannot listen on {place}: {why}") from None
-    # Connections inherit it. Head and body of an answer are two writes: without it the second
-    # would wait until the peer has acknowledged the first.
-    listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    return listening
-
-
-def url_of(listening: socket.socket, *, is_tls: bool = False) -> str:
-    """Return the URL of a server on this socket."""
-    host, port = listening.getsockname()[:2]
-    return f"{'https' if is_tls else 'http'}://{f'[{host}]' if ':' in host else host}:{port}"

@@ -1,1 +1,0 @@
-"""HTTP and WebSocket protocols on the socket, with limits per connection and peer."""

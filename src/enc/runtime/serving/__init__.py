@@ -1,0 +1,1 @@
+"""HTTP and WebSocket servers on a socket, with limits per connection and peer."""
