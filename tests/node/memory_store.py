@@ -17,6 +17,7 @@ from enc.core.primitives.types import Commit, Event, KeyRecord, RecordKind, Targ
 from enc.core.rules.content import revised_id
 from enc.core.trees.state_key import DELETED
 from enc.node.store.events import EventWithStatus, RawEvent, SearchItem, search_item
+from enc.node.store.spent_requests import SpentRequest, check_unspent
 from enc.node.store.steps import AppendRun, Step
 from enc.node.store.store_interface import Charge, ReadRights, Usage
 from tests.node.memory_push import PushMemory
@@ -132,6 +133,7 @@ class MemoryStore(PushMemory):
         self._used: dict[bytes, Usage] = {}
         self._clock = 0
         self._staged: dict[bytes, _Enclave] = {}
+        self._spent: dict[bytes, SpentRequest] = {}
 
     def _get(self, enclave: bytes) -> _Enclave | None:
         found = self._all.get(enclave)
@@ -156,6 +158,14 @@ class MemoryStore(PushMemory):
 
     def usage(self, identity: bytes) -> Usage:
         return self._used.get(identity, Usage())
+
+    def spend(self, request: SpentRequest, clock: int) -> None:
+        self._clock = max(self._clock, clock)
+        kept = [each for each in self._spent.values() if each.until > clock]
+        own = [each for each in kept if each.identity == request.identity]
+        wait = min((each.until for each in own or kept), default=clock) - clock
+        check_unspent(request.digest in self._spent, len(kept), len(own), wait)
+        self._spent = {each.digest: each for each in [*kept, request]}
 
     # Enclaves
 

@@ -45,6 +45,7 @@ from enc.node.sequence.sequencer import Sequencer, SequencerSettings
 from enc.node.sequence.state_cache import StateCache
 from enc.node.signatures.pool import SignaturePool
 from enc.node.store.push_interface import BatchLimits, DeliveryResult
+from enc.node.store.spent_requests import SpentRequest
 from enc.node.store.steps import Step
 from enc.node.store.store_interface import Store
 from enc.runtime.clock import now_ms
@@ -242,8 +243,8 @@ class Node:
         if self.hub.count:
             self.loop.call_soon_threadsafe(self.hub.publish, steps)
 
-    def _checkpoint(self, enclave: bytes, hold_ms: int) -> Checkpoint:
-        future = self.sequencer.call(lambda: self.sequencer.checkpoint(enclave, hold_ms))
+    def _checkpoint(self, enclave: bytes, hold_ms: int, request: SpentRequest) -> Checkpoint:
+        future = self.sequencer.call(lambda: self.sequencer.checkpoint(enclave, hold_ms, request))
         try:
             return future.result(PROBE_S)
         except FutureTimeout:

@@ -266,7 +266,9 @@ class EnclaveSession:
             return (yield from self._ask(verifier, path, type_, body))
         except SessionExpired:  # by the node's clock
             self.renew()
-            return (yield from self._ask(verifier, path, type_, body))
+        except Duplicate:  # its answer was lost; sealed again, it is another request
+            pass
+        return (yield from self._ask(verifier, path, type_, body))
 
     def _ask(self, verifier: LogVerifier, path: str, type_: RequestType, body: dict[str, Any]) -> Flow[bytes]:
         session = self.transport_session()

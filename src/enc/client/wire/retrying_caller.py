@@ -1,7 +1,7 @@
 """Sends a call until it is answered: what to retry, how long to wait, and when to give up.
 
 Everything that a client sends may be sent twice: reads change nothing, and the node answers a
-commit that it already accepted with DUPLICATE.
+commit, or a request for a hold, that it already accepted with DUPLICATE.
 """
 
 import math

@@ -53,7 +53,7 @@ MEANINGS: Mapping[type[EncError], str] = {
     errors.EventNotFound: "No such event, also as the target of an Update or Delete.",
     errors.LeafNotFound: "The leaf's index is not below the tree's size.",
     errors.TreeSizeNotFound: "The log has not had that many closed bundles; without tree_size: it has none.",
-    errors.Duplicate: "Accepted before. With the same `sig`, the error carries the `receipt` of the first one.",
+    errors.Duplicate: "Accepted before. For a commit with the same `sig`, the error carries the first `receipt`.",
     errors.EnclaveExists: "A Manifest for an enclave that exists.",
     errors.StateMismatch: "Move: the target is in State `actual`, not `expected`.",
     errors.BitmaskMismatch: "Move or Force_Move: the identity's bitmask is `actual`, not `expected`.",
@@ -153,7 +153,10 @@ SEALED_TYPES: Mapping[str, tuple[str, Errors]] = {
         "What the enclave's state holds at several keys, under one root.",
         (errors.InvalidNamespace, errors.TreeSizeNotFound),
     ),
-    "Checkpoint": ("The end of the log, for those who may Migrate; holds the enclave on request.", ()),
+    "Checkpoint": (
+        "The end of the log, for those who may Migrate; holds the enclave on request. With a hold, it is accepted once.",
+        (errors.Duplicate,),
+    ),
     "Export": (
         "The whole log, page by page, for those who may Migrate, and for its next node.",
         (),

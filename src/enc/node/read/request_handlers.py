@@ -1,6 +1,8 @@
 """Handlers of sealed requests: open, check rights, look up, prove, seal.
 
-Each call runs on a thread of the read pool, against one durable state, and changes nothing.
+Each call runs on a thread of the read pool, against one durable state, and changes nothing, except
+a Checkpoint with a hold. Whoever sees a request go by can send it again, so one that changes
+something is accepted once: enc.node.store.spent_requests.
 
 A new request also needs its type in enc.core.session.envelope, its path in enc.node.api.http_api
 (SEALED_PATHS), and its description in enc.node.openapi (sealed_schemas, document).
@@ -48,6 +50,7 @@ from enc.node.read.state_rights import StateRights
 from enc.node.sequence.checkpoint import MAX_HOLD_MS, Checkpoint
 from enc.node.sequence.state_cache import StateCache
 from enc.node.store.events import ITEM_START, SearchItem, item_end
+from enc.node.store.spent_requests import SpentRequest, spent_request
 from enc.node.store.store_interface import Store
 from enc.runtime.rate_limit import RateLimiter
 
@@ -87,7 +90,7 @@ class SealedHandlers:
         key: PrivateKey,
         clock: Callable[[], int],
         rates: RateLimiter,
-        checkpoint: Callable[[bytes, int], Checkpoint],
+        checkpoint: Callable[[bytes, int, SpentRequest], Checkpoint],
         max_page: int,
     ) -> None:
         self._states, self._store, self._key, self._clock = states, store, key, clock
@@ -275,7 +278,7 @@ class SealedHandlers:
             raise InvalidQuery(f"hold: expected 0 to {MAX_HOLD_MS // 1000} seconds")
         if not req.access.is_owner:
             raise Unauthorized("checkpoint: needs the right to create Migrate")
-        found = self._checkpoint(req.outer.enclave, body.hold * 1000)
+        found = self._checkpoint(req.outer.enclave, body.hold * 1000, spent_request(req.outer))
         return msgspec.json.encode({"seq": found.seq, "ct_root": found.ct_root.hex()})
 
     def _export(self, req: OpenedRequest) -> bytes:

@@ -34,6 +34,7 @@ from enc.node.sequence.checkpoint import Checkpoint, MigrateHolds
 from enc.node.sequence.clock_guard import ClockGuard
 from enc.node.sequence.recipients import RecipientCache
 from enc.node.sequence.state_cache import StateCache
+from enc.node.store.spent_requests import SpentRequest
 from enc.node.store.steps import Step
 from enc.node.store.store_interface import Store
 
@@ -127,9 +128,11 @@ class Sequencer:
         self._guard.check(self._clock())
         self._store.write([], self._clock())
 
-    def checkpoint(self, enclave: bytes, hold_ms: int) -> Checkpoint:
+    def checkpoint(self, enclave: bytes, hold_ms: int, request: SpentRequest | None = None) -> Checkpoint:
         """Return the end of the log; for `hold_ms`, reject everything but a Migrate. Call it on the
         sequencer's thread.
+
+        `request`: the request for the hold, which is then not accepted again.
         """
         state = self._states.get(enclave)
         if state is None:
@@ -137,7 +140,11 @@ class Sequencer:
         overlay = BatchOverlay(self._store, enclave, state, self._cache)
         found = Checkpoint(state.seq, machine.checkpoint_root(state, overlay))
         if hold_ms:
-            self._holds.add(enclave, self._clock(), hold_ms)
+            now = self._clock()
+            self._guard.check(now)
+            if request is not None:
+                self._store.spend(request, now)
+            self._holds.add(enclave, now, hold_ms)
         return found
 
     def forget(self, enclave: bytes) -> None:

@@ -16,6 +16,7 @@ from enc.core.primitives.types import Commit, Event, KeyRecord, RecordKind, Targ
 from enc.core.rules.policy_types import ReadScope
 from enc.node.store.events import EventWithStatus, RawEvent, SearchItem
 from enc.node.store.push_interface import PushStore
+from enc.node.store.spent_requests import SpentRequest
 from enc.node.store.steps import AppendRun, Step
 
 
@@ -98,6 +99,14 @@ class Store(PushStore, Protocol):
         ...
 
     def usage(self, identity: bytes) -> Usage: ...
+
+    def spend(self, request: SpentRequest, clock: int) -> None:
+        """Keep durably that a request was accepted; drop those whose time has passed.
+
+        Raises Duplicate if it was accepted before, and RateLimited, keeping nothing, if too many
+        are kept.
+        """
+        ...
 
     # Enclaves
 

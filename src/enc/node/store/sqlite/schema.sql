@@ -206,3 +206,11 @@ CREATE TABLE charges (        -- imported events are charged to this identity, n
   identity BLOB NOT NULL,
   PRIMARY KEY (e, first_seq)
 ) WITHOUT ROWID;
+
+CREATE TABLE spent_requests ( -- sealed requests that changed something; not accepted again
+  digest BLOB PRIMARY KEY,
+  identity BLOB NOT NULL,
+  until INTEGER NOT NULL      -- then the session is over, and the row is no longer needed
+) WITHOUT ROWID;
+CREATE INDEX spent_requests_identity ON spent_requests (identity, until);
+CREATE INDEX spent_requests_until ON spent_requests (until);
