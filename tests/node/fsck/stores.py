@@ -22,6 +22,7 @@ from enc.core.trees.tree_head import sign_head
 from enc.node.fsck import Report, check_store
 from enc.node.store.events import SearchItem
 from enc.node.store.push_interface import DeliveryResult
+from enc.node.store.spent_requests import SpentRequest
 from enc.node.store.sqlite.store import SqliteStore
 from enc.node.store.steps import Step
 from enc.node.store.store_interface import ReadRights, Store
@@ -195,6 +196,7 @@ def fill(host: Host) -> dict[str, bytes]:
     names["registry"] = registry(host)
     names["taken in"] = taken_in(host.store)
     names["life"] = live(host)
+    host.store.spend(SpentRequest(bytes(32), person("alice").public, host.now + 3_600_000), host.now)
     return names
 
 
