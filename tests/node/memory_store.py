@@ -32,7 +32,7 @@ class _Enclave:
     by_id: dict[bytes, int] = field(default_factory=dict)
     by_hash: dict[tuple[bytes, int], int] = field(default_factory=dict)
     statuses: dict[int, bytes] = field(default_factory=dict)
-    heads: list[TreeHead] = field(default_factory=list)
+    heads: list[TreeHead | None] = field(default_factory=list)
     terminated_at: int | None = None
     purged: bool = False
     charges: tuple[Charge, ...] = ()

@@ -5,12 +5,16 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
+from msgspec.json import encode
 from msgspec.structs import replace
 
 from enc.client import Client, Forgery, Identity, LostRange, Unreachable
 from enc.client.verify.pins import FilePins
 from enc.core.errors import EncError, EnclaveExists, EnclaveNotFound, InvalidArchive, MisuseError, Unauthorized
+from enc.core.log.commit import wire_commit
+from enc.core.primitives.types import Commit
 from tests.client.moved import Town, found_team, introduce, town
 from tests.node.running import RunningNode, free_port
 
@@ -216,3 +220,47 @@ def test_two_moves_at_once(place: Town, tmp_path: Path) -> None:
         team.migrate(place.nodes["b"].url, tmp_path / "moves", tell=tell)
     assert refused
     assert list((tmp_path / "moves").iterdir()) == []
+
+
+# Copies of the Manifest at the new node
+
+
+def copied_to(place: Town, team: Any, name: str) -> None:
+    """Send the Manifest of an enclave to another node, as anyone can who reads it."""
+    manifest = next(iter(team.query(seq=0))).event
+    commit = Commit(**{field: getattr(manifest, field) for field in Commit.__struct_fields__})
+    answer = httpx.post(place.nodes[name].url, content=encode(wire_commit(commit)), trust_env=False)
+    assert answer.status_code == 200, answer.text
+
+
+def test_a_copy_of_the_manifest_at_the_new_node_does_not_strand_the_enclave(place: Town, tmp_path: Path) -> None:
+    with place.client(Identity.new(), "a", registry=None) as mine:
+        team = found_team(mine, bundle={"size": 2, "timeout": 3_600_000})
+        team.commit("message", "one")
+        copied_to(place, team, "b")
+        assert team.migrate(place.nodes["b"].url, tmp_path / "moves").sequencer == place.nodes["b"].seq_pub
+        assert team.commit("message", "two").sequencer == place.nodes["b"].seq_pub
+        assert [item.content for item in team.query(type="message")] == ["one", "two"]
+
+
+def test_a_short_log_waits_until_it_is_longer_than_the_copy(place: Town, tmp_path: Path) -> None:
+    """The new node may have signed a head of size 1 of the copy."""
+    with place.client(Identity.new(), "a", registry=None) as mine:
+        team = found_team(mine, bundle={"size": 256, "timeout": 3_600_000})
+        copied_to(place, team, "b")
+        with pytest.raises(EnclaveExists, match="no closed bundle yet: nothing was moved"):
+            team.migrate(place.nodes["b"].url, tmp_path / "moves")
+        soon = found_team(mine, bundle={"size": 256, "timeout": 1})
+        copied_to(place, soon, "b")
+        assert soon.migrate(place.nodes["b"].url, tmp_path / "moves").head.ts > 1
+
+
+def test_a_copy_with_another_event_is_told_before_the_migrate(place: Town, tmp_path: Path) -> None:
+    alice = Identity.new()
+    with place.client(alice, "a", registry=None) as mine, Client(place.nodes["b"].url, alice, pins=None) as there:
+        team = found_team(mine)
+        copied_to(place, team, "b")
+        there.enclave(team.id).commit("message", "here, too")
+        with pytest.raises(EnclaveExists, match="another log under this enclave's id"):
+            team.migrate(place.nodes["b"].url, tmp_path / "moves")
+        assert team.commit("message", "still here").sequencer == place.nodes["a"].seq_pub

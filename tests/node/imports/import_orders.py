@@ -7,7 +7,7 @@ from msgspec.json import encode
 from enc.core.errors import EnclaveNotFound
 from enc.core.log.commit import build_commit
 from enc.core.primitives.encoding import compact_json
-from enc.core.primitives.types import Commit
+from enc.core.primitives.types import Commit, Event
 from tests.core.world import GROUP, LIFETIME, START, World, move, person
 from tests.node.moving import WITH_ARCHIVE
 from tests.node.served import Served, bad
@@ -60,3 +60,8 @@ def commit(made: World, name: str, type_: str, content: Any, at: int, tags: Any 
     text = content if isinstance(content, str) else compact_json(content)
     exp = more.get("exp", START + at + LIFETIME)
     return build_commit(person(name), made.state.enclave, type_, text, exp, tags)
+
+
+def commit_of(event: Event) -> Commit:
+    """Return the commit that became an event, as anyone who reads it can send it again."""
+    return Commit(**{name: getattr(event, name) for name in Commit.__struct_fields__})

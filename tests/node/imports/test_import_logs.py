@@ -18,11 +18,11 @@ from enc.core.machine.archive import write_archive
 from enc.core.machine.archive_check import header_of
 from enc.core.machine.replay import Replay
 from enc.core.primitives.hashing import EMPTY_HASH
-from enc.core.primitives.types import Commit, Event
+from enc.core.primitives.types import Event
 from enc.node.config import ImportSettings
 from enc.node.imports.replay import StagedReplay
 from tests.core.world import GROUP, LIFETIME, START, World, move, person, pub
-from tests.node.imports.import_orders import NEW, OLD, commit, forced, moved, nothing_is_kept, refused, world
+from tests.node.imports.import_orders import NEW, OLD, commit, commit_of, forced, moved, nothing_is_kept, refused, world
 from tests.node.memory_store import MemoryStore
 from tests.node.moving import WITH_ARCHIVE, ExportNode, archive_of, done, ended, failure, head, order
 from tests.node.served import DEV, Clock, Json, Served
@@ -375,29 +375,13 @@ def test_a_manifest_that_this_node_would_not_take() -> None:
 # Logs that the node already holds
 
 
-def test_another_enclave_under_this_id_is_not_replaced(node: Served) -> None:
-    """Its author created it here, too, before the import."""
-    made = moved()
-    manifest = made.events[0]
-    node.submit(replace_event(manifest))
-    with ExportNode(OLD, made.events) as source:
-        error = failure(node, made.events[-1], source.url)
-    assert (error["code"], error["seq"]) == ("ENCLAVE_EXISTS", 0)
-    assert node.store.count() == 1
-    assert node.store.events(manifest.enclave, 0, 9)[0].sequencer == NEW.public
-
-
-def replace_event(event: Event) -> Commit:
-    return Commit(**{name: getattr(event, name) for name in Commit.__struct_fields__})
-
-
 def test_an_enclave_that_is_founded_here_while_it_is_brought(node: Served) -> None:
     made = moved()
     inner = StagedReplay.finish
 
     def meanwhile(intake: StagedReplay) -> None:
         inner(intake)
-        node.submit(replace_event(made.events[0]))
+        node.submit(commit_of(made.events[0]))
 
     with ExportNode(OLD, made.events) as source, patch.object(StagedReplay, "finish", meanwhile):
         error = failure(node, made.events[-1], source.url)

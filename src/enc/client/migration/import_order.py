@@ -16,6 +16,7 @@ from enc.client.wire.flow import Call, Flow, Pause
 from enc.core.errors import (
     EnclaveNotFound,
     InvalidProof,
+    Unavailable,
     from_wire,
 )
 from enc.core.log.event import sequenced
@@ -25,6 +26,8 @@ from enc.core.rules.content import parse_migrate
 
 POLL_S = 0.5
 """Seconds between two questions for the status."""
+MAX_RETRIES, RETRY_S = 3, 1.0
+"""How often an import that the node could not finish for now is ordered again, and after how long."""
 
 StepName = Literal["copy", "hold", "sign", "migrate", "import", "wait", "verify", "register"]
 OnStep = Callable[[StepName, str], None]
@@ -61,7 +64,13 @@ def run_import(
     status = Call(f"/import/{migrate.hash.hex()}")
     answer = _read_status((yield from node.caller.request(call)))
     report("import", f"requested from {node.url}")
-    while answer.status == "running":
+    retries = MAX_RETRIES
+    while answer.status == "running" or (retries and _is_temporary(answer)):
+        if answer.status == "failed":
+            retries -= 1
+            yield Pause(RETRY_S)
+            answer = _read_status((yield from node.caller.request(call)))
+            continue
         progress(answer.events, answer.total)
         yield Pause(POLL_S)
         try:
@@ -73,6 +82,12 @@ def run_import(
     event = _finalised(migrate, answer.receipt)
     report("wait", f"{event.seq + 1} events are at {node.url}")
     return event
+
+
+def _is_temporary(answer: _Status) -> bool:
+    """Whether the import failed for a reason that may be gone at the next try."""
+    error = {} if answer.error is UNSET else answer.error
+    return answer.status == "failed" and isinstance(from_wire(error), Unavailable)
 
 
 def _upload(order: bytes, archive: Path) -> Call:

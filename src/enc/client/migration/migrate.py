@@ -32,6 +32,7 @@ from enc.client.verify.pins import Pin
 from enc.client.wire.flow import Call, Flow, work
 from enc.core.errors import (
     CheckpointMismatch,
+    EnclaveExists,
     EnclaveMigrated,
     EnclaveNotFound,
     Expired,
@@ -120,7 +121,7 @@ class Mover:
         except (PeerError, UpstreamUnreachable):
             if not journal.copy.exists():
                 raise
-            yield from self._import(order, event, journal.copy)
+            yield from self._import_copy(order, event, journal.copy)
         return (yield from self._finish(journal, event))
 
     def forced(self, archive: Path) -> Flow[Moved]:
@@ -200,13 +201,14 @@ class Mover:
         Does not sign away a log that the new node would reject.
         """
         replay = Replay(self._reader.enclave)
-        manifest = len(((yield from manifest_event(self._reader)).content or "").encode())
+        manifest = yield from manifest_event(self._reader)
         with open_part(journal.part) as file:
             yield from work(lambda: resume(file, journal.part, replay))
             head = yield from append_log(self._reader, file, replay, self._progress)
             self._report("copy", f"{replay.events} events, replayed")
-            asked.check_fits(replay, file.tell(), manifest)
-            yield from check_existing_log(self._new_node, replay)
+            asked.check_fits(replay, file.tell(), len((manifest.content or "").encode()))
+            session = self._reader.session.transport_session()
+            yield from check_existing_log(self._new_node, session, replay, manifest, head)
             text = yield from self._reader.session.ask("/checkpoint", "Checkpoint", {"hold": HOLD_S})
             with self._reader.session.known_verifier().blame_node("checkpoint", text):
                 checkpoint = read(text, _checkpoint)
@@ -282,6 +284,16 @@ class Mover:
     def _import(self, order: dict[str, Any], migrate: Commit, archive: Path | None) -> Flow[Event]:
         flow = run_import(self._new_node, order, migrate, archive, report=self._report, progress=self._progress)
         return (yield from flow)
+
+    def _import_copy(self, order: dict[str, Any], migrate: Event, copy: Path) -> Flow[Event]:
+        try:
+            return (yield from self._import(order, migrate, copy))
+        except EnclaveExists as e:
+            message = (
+                f"{e.message}; the old node has already accepted the Migrate: archive the enclave from there, and "
+                "move it to a third node from the archive"
+            )
+            raise EnclaveExists(message, **e.context) from None
 
     def _finish(self, journal: Journal, event: Event, archive: Path | None = None) -> Flow[Moved]:
         """Verify that the new node's log continues the old one, then register it."""

@@ -1,18 +1,28 @@
 """Checks of a node before an enclave is moved to it: after the Migrate, a refusal would strand it."""
 
+import os
+
+import msgspec
 from msgspec import Struct
 from msgspec.json import Decoder
 
 from enc.client.link.node_link import NodeLink
 from enc.client.verify.decode_answers import read
-from enc.client.wire.flow import Call, Flow
-from enc.core.errors import EnclaveExists, EnclaveNotFound, InvalidArchive, InvalidProof, Unauthorized
+from enc.client.wire.flow import Call, Flow, Pause
+from enc.core.errors import EnclaveExists, EnclaveNotFound, InvalidArchive, InvalidProof, PeerError, Unauthorized
+from enc.core.log.event import WireEvent, event_from_wire
 from enc.core.machine.memory import EnclaveMemory
 from enc.core.machine.replay import Replay
 from enc.core.primitives.hashing import log_leaf
-from enc.core.primitives.types import TreeHead
+from enc.core.primitives.sealing import NONCE_SIZE
+from enc.core.primitives.types import Event, TreeHead
+from enc.core.session.envelope import answer_text, seal_request
+from enc.core.session.session import Session, client_keys
 from enc.core.trees.merkle_log import Edge
 from enc.core.trees.tree_head import parse_head
+
+MAX_WAIT_S = 30
+"""How long a move waits for the end of the log's first bundle, in seconds."""
 
 
 class _Imports(Struct, frozen=True):
@@ -63,15 +73,63 @@ def fetch_terms(node: NodeLink) -> Flow[NodeTerms]:
         return NodeTerms()
 
 
-def check_existing_log(node: NodeLink, replay: Replay) -> Flow[None]:
-    """Check that a log the node still holds for this enclave is a prefix of this one."""
-    enclave = replay.state.enclave
+def check_existing_log(
+    node: NodeLink, session: Session, replay: Replay, manifest: Event, sealed: TreeHead
+) -> Flow[None]:
+    """Check that a log the node holds for this enclave gives way to this one: a prefix of it, or a
+    copy of its Manifest. Over a copy, the log needs a bundle beyond its first.
+
+    `manifest`: event 0 of the log; `sealed`: the old node's head, which may count a bundle that the
+    replay does not.
+    """
     try:
-        head = parse_head((yield from node.caller.request(Call(f"/{enclave.hex()}/sth"))))
+        head = parse_head((yield from node.caller.request(Call(f"/{replay.state.enclave.hex()}/sth"))))
     except (EnclaveNotFound, InvalidProof):
         return
-    if not begins_with(replay, head):
-        raise EnclaveExists("the node holds another log under this enclave's id: nothing was moved")
+    if head.ts and begins_with(replay, head):
+        return
+    held = yield from _held_events(node, session, replay.state.enclave)
+    if held and held[0].id == manifest.id and not head.ts:
+        return
+    copied = bool(held) and held[0].hash == manifest.hash and held[0].sequencer == (yield from node.seq_pub())
+    if not copied or len(held) > 1:
+        raise EnclaveExists(_OTHER_LOG)
+    if max(replay.state.log.size, sealed.ts) == 0:
+        timeout_s = replay.state.policy.bundle.timeout / 1000
+        if timeout_s > MAX_WAIT_S:
+            raise EnclaveExists(_TOO_SHORT)
+        yield Pause(timeout_s)  # then the Migrate opens the second bundle
+
+
+_OTHER_LOG = (
+    "the node holds another log under this enclave's id, as it does if somebody sent it a copy of the Manifest and "
+    "more: nothing was moved; move to another node, or ask the node's operator"
+)
+_TOO_SHORT = (
+    "somebody sent the node a copy of the Manifest, and the log has no closed bundle yet: nothing was moved; try again "
+    "once the bundle's time has passed"
+)
+
+
+class _Export(Struct):
+    events: list[WireEvent]
+    seq: int
+
+
+_export = Decoder(_Export)
+
+
+def _held_events(node: NodeLink, session: Session, enclave: bytes) -> Flow[list[Event]]:
+    """Return the first two events of the node's log; none if it does not export them to us."""
+    seq_pub = yield from node.seq_pub()
+    body = {"from_seq": 0, "limit": 2}
+    sealed = seal_request(session, seq_pub, enclave, "Export", body, os.urandom(NONCE_SIZE))
+    try:
+        answer = yield from node.caller.request(Call("/export", msgspec.json.encode(sealed)))
+        page = read(answer_text(client_keys(session, seq_pub, enclave), answer), _export)
+        return [event_from_wire(event) for event in page.events]
+    except PeerError:
+        return []
 
 
 def begins_with(replay: Replay, head: TreeHead) -> bool:

@@ -112,6 +112,8 @@ class TreeCheck(EnclaveMemory):
         self._log = self._log.append(log_leaf(bundle.events_root, bundle.state_hash))[0]
         size, root, seq = self._log.size, self._log.root(), bundle.first_seq
         head = self._store.head(self._enclave, size)
+        if head is None and signers[0] != self._seq_pub:
+            return  # imported over a copied Manifest, whose head of this size this node has signed
         if head is None:
             raise Difference(self._enclave, seq, f"head of size {size}: missing")
         self._same(seq, f"head of size {size}", (head.ts, head.r), (size, root))

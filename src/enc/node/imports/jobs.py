@@ -372,6 +372,7 @@ class Importer:
                 raise ReplayFailed(event.seq, InvalidArchive("the log does not end with this Migrate"))
         else:
             event, state = staged.finalize(migrate, now)
+        staged.check_replacement(state)
         staged.staging.adopt(state, migrate.from_, now)
         self._sequencer.forget(job.enclave)
         self._states.put(state)

@@ -5,8 +5,8 @@ events -> slices -> signatures checked ahead, on every core -> replayed in order
 
 Each slice produces the same steps and rows as commits do. Only tree heads follow another rule: for
 a log size that this node signed before, its old head is kept; every other size gets a new head
-signed by this node. Memory use does not grow with the log: replay reads what it needs back from the
-staging area.
+signed by this node, except where the log replaces a copied Manifest. Memory use does not grow with
+the log: replay reads what it needs back from the staging area.
 """
 
 import sqlite3
@@ -26,6 +26,7 @@ from enc.core.rules.content import revised_id
 from enc.core.rules.policy_types import Effects
 from enc.core.trees.merkle_log import Edge
 from enc.core.trees.tree_head import sign_head
+from enc.node.imports.copied_manifest import CopiedManifest, copied_manifest
 from enc.node.sequence.batch_overlay import BatchOverlay, NodeCache
 from enc.node.signatures.import_check import CheckedSlice, ImportSignaturePool
 from enc.node.store.steps import AppendRun, Step
@@ -123,6 +124,8 @@ class StagedReplay:
         self._overlay, self._seen_commits = StagingOverlay(store, staging), UnboundedCommits()
         self._checked: CheckedSlice | None = None
         self._log = Edge()
+        self._copy: CopiedManifest | None = None
+        """The copied Manifest that this log replaces."""
         self.replay = Replay(enclave, self._overlay, self._seen_commits, self._check)
 
     def _check(self, event: Event, enc_v: int) -> None:
@@ -154,6 +157,12 @@ class StagedReplay:
         if self._held is not None and self._held.seq > state.seq:
             raise ReplayFailed(state.seq + 1, EnclaveExists("this node already holds more events of this log"))
 
+    def check_replacement(self, state: EnclaveState) -> None:
+        """Check, with the state at the log's end, that it may replace what this node holds."""
+        if self._copy is not None:
+            signers = [key for key, _ in self.replay.sequencers]
+            self._copy.check_imported(state.seq, state.log.size, signers, self._key.public)
+
     def _replay_slice(self, checked: CheckedSlice) -> None:
         checked.wait()
         self._checked = checked
@@ -179,8 +188,9 @@ class StagedReplay:
 
     def _replay_one(self, event: Event, held_ids: dict[int, bytes]) -> Step:
         transition, effects = self.replay.add(event)
-        if held_ids.get(event.seq, event.id) != event.id:
-            raise ReplayFailed(event.seq, EnclaveExists("this node holds a different event at this seq"))
+        if self._held is not None and held_ids.get(event.seq, event.id) != event.id:
+            (stored,) = self._store.events(self._enclave, event.seq, 1)
+            self._copy, self._held = copied_manifest(self._held, stored, event, self._key.public), None
         return self._step(transition, event, effects)
 
     def _held_ids(self, first: int, count: int) -> dict[int, bytes]:
@@ -201,18 +211,31 @@ class StagedReplay:
             heads=self._heads(transition) if transition.closed else (),
         )
 
-    def _heads(self, transition: Transition) -> tuple[TreeHead, ...]:
-        """Return a head for each new size: the one that this node signed before, or a new one."""
-        state, heads = transition.state, []
+    def _heads(self, transition: Transition) -> tuple[TreeHead | None, ...]:
+        """Return a head for each new size: the one that this node signed before, or a new one; None
+        if it must not sign one.
+        """
+        state, heads = transition.state, list[TreeHead | None]()
         for bundle in transition.closed:
             self._log = self._log.append(log_leaf(bundle.events_root, bundle.state_hash))[0]
             size, root = self._log.size, self._log.root()
-            head = self._store.head(self._enclave, size) if self._held and size <= self._held.log.size else None
-            if head is not None and head.r != root:
-                last = bundle.first_seq + bundle.count - 1
-                raise ReplayFailed(last, EnclaveExists(f"this node has signed a different tree head of size {size}"))
-            heads.append(head or sign_head(self._key, self._enclave, state.min_timestamp, size, root))
+            if self._held is not None and size <= self._held.log.size:
+                head = self._store.head(self._enclave, size)
+                if head is not None and head.r != root:
+                    last = bundle.first_seq + bundle.count - 1
+                    failure = EnclaveExists(f"this node has signed a different tree head of size {size}")
+                    raise ReplayFailed(last, failure)
+            else:
+                head = self._new_head(state, size, root, is_last=bundle is transition.closed[-1])
+            heads.append(head)
         return tuple(heads)
+
+    def _new_head(self, state: EnclaveState, size: int, root: bytes, *, is_last: bool) -> TreeHead | None:
+        at: int | None = state.min_timestamp
+        if self._copy is not None:
+            is_end = is_last and state.sequencer == self._key.public
+            at = self._copy.head_time(size, state.min_timestamp, is_last=is_end)
+        return None if at is None else sign_head(self._key, self._enclave, at, size, root)
 
     def finalize(self, commit: Commit, clock: int) -> tuple[Event, EnclaveState]:
         """Turn a forced Migrate into this node's first event; nobody sees it before the log is

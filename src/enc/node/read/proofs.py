@@ -63,8 +63,10 @@ class Proofs:
             created_at = self._store.events(self._enclave, 0, 1)[0].timestamp
             return sign_head(self._key, self._enclave, created_at, 0, EMPTY_HASH)
         head = self._store.head(self._enclave, size)
-        if head is None or size > self.size:
+        if not 0 < size <= self.size:
             raise TreeSizeNotFound(f"tree_size: the log has {self.size} closed bundles")
+        if head is None:
+            raise TreeSizeNotFound("tree_size: this node has signed no head of this size; ask for a larger one")
         return head
 
     def sth(self, size: int | None = None) -> Wire:

@@ -20,8 +20,8 @@ class Step(Struct, frozen=True, kw_only=True):
     effects: Effects = Effects()
     subject: str = ""
     """Type that decides the rights R, P and N. For an Update or Delete it is the target's type."""
-    heads: tuple[TreeHead, ...] = ()
-    """One for each bundle that the step closed."""
+    heads: tuple[TreeHead | None, ...] = ()
+    """One for each bundle that the step closed; None for a size of which the node signs no head."""
     recipients: Recipients = ()
     """Everyone to whom the event is pushed or notified."""
 

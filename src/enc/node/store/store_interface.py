@@ -200,7 +200,11 @@ class Store(PushStore, Protocol):
         ...
 
     def head(self, enclave: bytes, size: int | None = None) -> TreeHead | None:
-        """Return the head signed for this tree size; without a size, the latest head."""
+        """Return the head signed for this tree size; without a size, the latest head.
+
+        None also for a size of which this node signs no head: it has signed one of a copied
+        Manifest.
+        """
         ...
 
     # Erasure by time
