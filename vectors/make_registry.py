@@ -77,6 +77,7 @@ class Log:
         self.closed: list[tuple[bytes, bytes]] = []
         self.states: list[dict[bytes, bytes]] = []
         self.open: list[bytes] = []
+        self.times: list[int] = []
 
     def commit(self, name: str, type_: str, content: Any, tags: list[list[str]] | None = None) -> Json:
         text, key, exp, tags = spelled(content), KEYS[name], START + 60_000 + len(self.events), tags or []
@@ -104,6 +105,7 @@ class Log:
             self.set_leaf(what, value, bytes.fromhex(event["id"]))
         if len(self.open) == SIZE or type_ == "Migrate":
             self.closed.append(self.bundle())
+            self.times.append(event["timestamp"])
             self.states.append(dict(self.leaves))
             self.open = []
         return event
@@ -132,7 +134,7 @@ class Log:
     # Proofs
 
     def head(self, by: str, size: int) -> Json:
-        time, root = START + 1000 * size, log_root([H(0x00, *bundle) for bundle in self.closed[:size]])
+        time, root = self.times[size - 1], log_root([H(0x00, *bundle) for bundle in self.closed[:size]])
         message = time.to_bytes(8, "big") + size.to_bytes(8, "big") + root
         plain = KEYS[by].sign(sha256(b"enc:sth:" + message))
         bound = KEYS[by].sign(sha256(b"enc:head:" + self.enclave + message))
@@ -224,7 +226,11 @@ class RegistryLog:
         self.refused.append({"after_seq": len(self.log.events) - 1, "commit": commit, "code": code, "message": why})
 
     def record(self, entry: int | None, holder: str, size: int, node: str, app: str = "") -> Json:
+        proof = self.sold_enclave.head(node, size) if size else {"t": 0, "r": ""}
         named = {"entry": entry, "holder": pub(holder), "proved_size": size, "sequencer": pub(node)}
+        named |= {"proved_at": proof["t"], "proved_root": proof["r"]}
+        moved = self.sold_enclave.events[4]["timestamp"] if node == "node2" else 0
+        named |= {"moved_at": 4 if moved else -1, "moved_time": moved}
         return {**named, "manifest": self.sold_enclave.events[0]["id"], "creator": pub("alice"), "app": app}
 
 
@@ -248,7 +254,7 @@ def build_registry() -> RegistryLog:
         [["r", it.log.events[2]["id"]]],
     )
     bobs = it.sold_enclave.owner_proof("bob", "node", 2, sold)
-    no_way = "owner_proof.passage: does not lead from the holder to the claimant"
+    no_way = "owner_proof.passage: does not start at the holder, nor at an owner of that time"
     it.refuse("bob", "Reg_Enclave", it.entry(owner_proof={**bobs, "passage": []}), "UNAUTHORIZED", no_way)
     forged = it.sold_enclave.finalised(
         it.sold_enclave.commit("mallory", "Migrate", it.sold_enclave.migrate("mallory")), "mallory", 7

@@ -5,7 +5,7 @@ from typing import Any
 
 from enc.core.primitives.types import Event, KeyRecord
 from enc.core.registry.migrate_chain import Link
-from enc.core.registry.owner_proof import OwnerProof, build_owner_proof, find_passage
+from enc.core.registry.owner_proof import FormerOwner, OwnerProof, build_owner_proof, build_start, find_passage
 from enc.core.registry.reg_entry import wire_enclave, wire_identity, wire_node
 from enc.core.trees.bundle import prove_membership
 from enc.core.trees.merkle_log import prove_inclusion, read_edge
@@ -119,6 +119,10 @@ class House(World):
         if passage is None:
             passage = find_passage(self.policy, self.events, person(holder).public, person(name).public) or ()
         return build_owner_proof(*self.answers(name, **more), passage)
+
+    def start(self, name: str, size: int) -> FormerOwner:
+        """Return what shows the value of `name` under the root of `size` bundles."""
+        return build_start(self.answers(name, size)[0])
 
     def entry(self, **more: Any) -> Json:
         """Return the content of a Reg_Enclave; `links` may be events."""

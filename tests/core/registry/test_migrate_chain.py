@@ -11,9 +11,7 @@ from enc.core.log.event import finalize
 from enc.core.machine.replay import Replay
 from enc.core.primitives.types import Event, Tags
 from enc.core.registry.migrate_chain import Link, check_chain
-from enc.core.registry.owner_proof import (
-    KnownOwnership,
-)
+from enc.core.registry.ownership import KnownOwnership
 from tests.core.registry.entries_house import GONE, flipped, sold
 from tests.core.registry_world import TEAM, House, Registry, identity_entry, node_entry
 from tests.core.stored import memory_of
@@ -122,7 +120,7 @@ def test_a_link_s_proof_is_of_the_sequencer_before_and_of_its_author(registry: R
     wrong = {
         "sth: not signed by this sequencer": after,
         "smt_proof.k: the key of another identity": house.proof("alice", node="node", passage=()),
-        "passage: does not lead from the holder to the claimant": replace(good, passage=()),
+        "passage: does not start at the holder, nor at an owner of that time": replace(good, passage=()),
     }
     for message, proof in wrong.items():
         refusal = registry.refusal("bob", house, links=[Link(moved, proof)])
@@ -147,7 +145,7 @@ def test_a_chain_may_pass_from_owner_to_owner(registry: Registry, house: House) 
         "REGISTRY_CONFLICT"
     )
     assert registry.refusal("carol", house, links=links, owner_proof=house.proof("carol")).startswith(
-        "REGISTRY_CONFLICT owner_proof.passage[0]: not signed by the owner before"
+        "REGISTRY_CONFLICT owner_proof.passage[0]: timestamp: from before what was proved"
     )
     registry.register("carol", house, links=links, owner_proof=proof)
     assert (registry.holder(house), registry.sequencer(house)) == ("carol", "node3")

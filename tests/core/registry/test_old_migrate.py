@@ -37,11 +37,15 @@ def test_a_former_owner_with_an_old_migrate_and_a_former_node() -> None:
 
 
 def test_the_holder_may_go_back_to_an_older_copy() -> None:
+    """The seq of the forced Migrate is lower, its time is later."""
     registry, house = Registry(), House(TEAM)
     registry.register("alice", house)
     copy = House(TEAM)
     house.talk(4)
-    registry.register("alice", house, links=[house.move_to("node2")])
-    copy.talk(2)
-    registry.register("alice", house, links=[copy.move_to("node3", forced=True)])
+    moved = house.move_to("node2")
+    registry.register("alice", house, links=[moved])
+    copy.send("bob", "message", "later", at=house.next)
+    back = copy.move_to("node3", forced=True)
+    assert back.seq < moved.seq
+    registry.register("alice", house, links=[back])
     assert registry.sequencer(house) == "node3"

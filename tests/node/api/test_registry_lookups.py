@@ -62,6 +62,7 @@ def test_an_enclave_is_found_with_what_its_entry_says(scene: Scene) -> None:
         "meta": {"x": 1.5, "deep": {"a": [1]}},
         "holder": pub("alice"),
         "proved_size": 0,
+        "evidence": {"proved_at": 0, "proved_root": "", "moved_at": -1, "moved_time": 0, "forced_from": []},
         "entry": rests_on(scene, receipt),
     }
     again = scene.register(house)

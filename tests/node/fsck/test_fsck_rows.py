@@ -238,6 +238,10 @@ DAMAGE: list[tuple[str, int | None, str, str]] = [
             "holder = flip(holder, 0)",
             "proved_size = proved_size + 1",
             "moved_at = moved_at + 1",
+            "proved_at = proved_at + 1",
+            "proved_root = zeroblob(32)",
+            "moved_time = moved_time + 1",
+            "forced_from = x'9197c400c4000000c4000000'",
             "sequencer = flip(sequencer, 0)",
             "manifest = flip(manifest, 0)",
             "creator = flip(creator, 0)",
@@ -254,14 +258,15 @@ DAMAGE: list[tuple[str, int | None, str, str]] = [
         "registry",
         None,
         "records: there are too many",
-        "INSERT INTO records SELECT e, kind, zeroblob(32), NULL, holder, 0, x'', -1, x'', x'', '', '' "
-        "FROM records LIMIT 1",
+        "INSERT INTO records SELECT e, kind, zeroblob(32), NULL, holder, 0, x'', -1, x'', x'', '', '', 0, x'', 0, "
+        "x'90' FROM records LIMIT 1",
     ),
     (
         "registry",
         6,
         "listing of enclave",
-        "INSERT INTO records SELECT e, kind, zeroblob(32), x'00', holder, 0, x'', -1, x'', x'', '', '' FROM records "
+        "INSERT INTO records SELECT e, kind, zeroblob(32), x'00', holder, 0, x'', -1, x'', x'', '', '', "
+        "0, x'', 0, x'90' FROM records "
         "WHERE kind = 'enclave' LIMIT 1",
     ),
     ("", None, f"records: {NONE}", "UPDATE records SET e = 1000"),
@@ -269,7 +274,7 @@ DAMAGE: list[tuple[str, int | None, str, str]] = [
         "purged",
         None,
         "rows of records are left",
-        "INSERT INTO records VALUES ({purged}, 'node', x'', x'', x'', 0, x'', -1, x'', x'', '', '')",
+        "INSERT INTO records VALUES ({purged}, 'node', x'', x'', x'', 0, x'', -1, x'', x'', '', '', 0, x'', 0, x'90')",
     ),
     # charges
     ("", None, f"usage of {pub('dave')}", "UPDATE charges SET identity = flip(identity, 0) WHERE e = {taken_in}"),

@@ -15,6 +15,7 @@ from enc.core.machine.replay import Replay
 from enc.core.machine.state import Transition
 from enc.core.primitives.encoding import compact_json
 from enc.core.primitives.types import Event, KeyRecord, Receipt
+from enc.core.registry.migrate_chain import Link
 from enc.node.fsck import check_store
 from enc.node.sequence.batch_overlay import BatchOverlay, NodeCache
 from enc.node.store.sqlite import registry_records
@@ -96,6 +97,8 @@ def test_an_enclave_s_record_has_everything(office: Office, store: Store) -> Non
         entry=event.id,
         holder=person("bob").public,
         proved_size=before.sth.ts,
+        proved_at=before.sth.t,
+        proved_root=before.sth.r,
         sequencer=person("node").public,
         manifest=house.manifest.id,
         creator=person("alice").public,
@@ -105,6 +108,59 @@ def test_an_enclave_s_record_has_everything(office: Office, store: Store) -> Non
     assert office.replayed() == {
         ("enclave", house.state.enclave): store.record(office.id, "enclave", house.state.enclave)
     }
+
+
+def test_what_forced_migrates_left_is_kept(office: Office, store: Store) -> None:
+    house, _ = office.house(1)
+    house.talk()
+    for node in ("node2", "node3"):
+        link = Link(house.move_to(node, forced=True))
+        house.talk()
+        office.send(office.id, "alice", "Reg_Enclave", house.entry(links=[link], owner_proof=house.proof("alice")))
+    record = store.record(office.id, "enclave", house.state.enclave)
+    assert record is not None
+    assert [left.sequencer for left in record.forced_from] == [person("node").public, person("node2").public]
+    assert (record.proved_root, record.moved_time) == (house.root(record.proved_size), link.event.timestamp)
+    assert office.replayed() == {("enclave", house.state.enclave): record}
+
+
+def test_an_upgrade_computes_the_records_again(tmp_path: Path) -> None:
+    """The earlier version did not store when and under which root the ownership was proved."""
+    path = tmp_path / "enc.db"
+    with closing(SqliteStore(path)) as store:
+        office = Office(store)
+        house, _ = office.house(1)
+        house.talk()
+        link = Link(house.move_to("node2", forced=True), house.proof("alice", node="node", size=1))
+        house.talk()
+        office.send(office.id, "alice", "Reg_Enclave", house.entry(links=[link], owner_proof=house.proof("alice")))
+        before = store.record(office.id, "enclave", house.state.enclave)
+    assert before is not None
+    assert before.forced_from
+    with closing(sqlite3.connect(path)) as db, db:
+        db.execute("UPDATE records SET proved_at = 0, proved_root = x'', moved_time = 0, forced_from = x'90'")
+    with closing(SqliteStore(path)) as store:
+        assert store.record(office.id, "enclave", house.state.enclave) != before
+    with closing(sqlite3.connect(path)) as db, db:
+        db.execute("UPDATE node SET records_due = 1")
+    for _ in range(2):
+        with closing(SqliteStore(path)) as store:
+            assert store.record(office.id, "enclave", house.state.enclave) == before
+            assert check_store(store, NODE.public, None, lambda count: None).differences == []
+            assert store.database.rows("SELECT records_due FROM node") == [(0,)]
+
+
+def test_a_log_that_other_rules_allowed_keeps_its_records(tmp_path: Path) -> None:
+    path = tmp_path / "enc.db"
+    with closing(SqliteStore(path)) as store:
+        office = Office(store)
+        house, _ = office.house(1)
+        before = store.record(office.id, "enclave", house.state.enclave)
+    with closing(sqlite3.connect(path)) as db, db:
+        db.execute("UPDATE events SET head = zeroblob(length(head)) WHERE k & 0xffffffffff = 1")
+        db.execute("UPDATE node SET records_due = 1")
+    with closing(SqliteStore(path)) as store:
+        assert store.record(office.id, "enclave", house.state.enclave) == before
 
 
 def test_one_batch_sees_what_it_made_itself(office: Office, store: Store) -> None:

@@ -27,7 +27,8 @@ from enc.core.primitives.encoding import MAX_INT, compact_json
 from enc.core.primitives.types import Event, Receipt, TreeHead
 from enc.core.registry.migrate_chain import MAX_LINKS
 from enc.core.registry.migrate_chain import Link as Step
-from enc.core.registry.owner_proof import KnownOwnership, OwnerProof, build_owner_proof, check_owner_proof, find_passage
+from enc.core.registry.owner_proof import OwnerProof, build_owner_proof, check_owner_proof, find_passage
+from enc.core.registry.ownership import KnownOwnership
 from enc.core.registry.reg_entry import wire_enclave, wire_identity, wire_node
 from enc.core.rules.content import parse_migrate
 from enc.core.rules.policy_types import Policy

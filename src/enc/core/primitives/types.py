@@ -137,6 +137,19 @@ class Target(Struct, frozen=True):
 RecordKind = Literal["node", "enclave", "identity"]
 
 
+class Ownership(Struct, frozen=True, kw_only=True, array_like=True):
+    """Who owns an enclave, as of the evidence that a registry has accepted (docs/protocol.md,
+    section 23.1)."""
+
+    sequencer: bytes
+    holder: bytes
+    proved_size: int = 0
+    proved_at: int = 0
+    proved_root: bytes = b""
+    moved_at: int = -1
+    moved_time: int = 0
+
+
 class KeyRecord(Struct, frozen=True, kw_only=True):
     """What a registry stores for one key: its active entry and, for an enclave, facts that outlive
     every entry."""
@@ -152,9 +165,17 @@ class KeyRecord(Struct, frozen=True, kw_only=True):
     proved_size: int = 0
     """Size of the latest tree under which someone proved to own the enclave. Older proofs are not
     accepted."""
+    proved_at: int = 0
+    """Time of that proof's head. Passages start after it."""
+    proved_root: bytes = b""
+    """A root under which the owners are known; empty if nothing was proved."""
     sequencer: bytes = b""
     moved_at: int = -1
-    """Seq of the latest Migrate that was submitted. An older one has no effect."""
+    """Seq of the latest Migrate that was submitted."""
+    moved_time: int = 0
+    """Its timestamp. Older evidence has no effect."""
+    forced_from: tuple[Ownership, ...] = ()
+    """For each forced Migrate on record: what was known before it. A later head may take it back."""
     manifest: bytes = b""
     """Id of the Manifest's event. It identifies the log for good."""
     creator: bytes = b""

@@ -6,7 +6,8 @@ on every machine.
 
  - each key has one active entry; an entitled author supersedes it with a newer one; no Update; a Delete deregisters
  - a node and an identity register only themselves
- - an enclave's entry belongs to its holder: the creator, until someone else submits an owner proof
+ - an enclave's entry belongs to its holder: the creator, until someone else submits an owner proof; the proof under
+   the larger, later head wins
  - the sequencer changes only by a chain of Migrate events, and the log's first event never
  - entries are never erased
 
@@ -16,14 +17,15 @@ The manifest's rules for Reg_* types (who may C and D) apply as well, and are ch
 from collections.abc import Callable
 from typing import NoReturn
 
-from msgspec.structs import replace
+from msgspec.structs import asdict, replace
 
 from enc.core.errors import EncError, InvalidCommit, InvalidProof, InvalidTarget, RegistryConflict, Unauthorized
 from enc.core.log.commit import auto_delete_at, manifest_version
 from enc.core.log.event import check_event
 from enc.core.primitives.types import REGISTRY_TYPES, Commit, Event, KeyRecord, RecordKind
 from enc.core.registry.migrate_chain import check_chain
-from enc.core.registry.owner_proof import KnownOwnership, check_owner_proof
+from enc.core.registry.owner_proof import check_owner_proof
+from enc.core.registry.ownership import KnownOwnership
 from enc.core.registry.reg_entry import EnclaveEntry, parse_enclave, parse_identity, parse_node
 from enc.core.rules.content import revised_id
 from enc.core.rules.parse_manifest import parse_manifest
@@ -97,7 +99,7 @@ def _judge_enclave(commit: Commit, policy: Policy, draft: Draft) -> None:
     record = draft.record("enclave", manifest.enclave)
     if record is not None and record.manifest != manifest.id:
         raise RegistryConflict("manifest_event: the enclave is registered with another log")
-    known = _check_entitled(entry, commit.from_, _known_ownership(manifest, record))
+    known = _check_entitled(entry, commit.from_, _known_ownership(manifest, record, commit.exp))
     _check_sequencer(entry, known)
     _enter(
         draft,
@@ -105,28 +107,24 @@ def _judge_enclave(commit: Commit, policy: Policy, draft: Draft) -> None:
             kind="enclave",
             key=manifest.enclave,
             entry=b"",
-            holder=known.holder,
-            proved_size=known.proved_size,
-            sequencer=known.sequencer,
-            moved_at=known.moved_at,
+            forced_from=known.forced_from,
             manifest=manifest.id,
             creator=manifest.from_,
             app=entry.app,
             text=entry.text,
+            **asdict(known.current),
         ),
     )
 
 
-def _known_ownership(manifest: Event, record: KeyRecord | None) -> KnownOwnership:
+def _known_ownership(manifest: Event, record: KeyRecord | None, latest: int) -> KnownOwnership:
     """Return the ownership before this registration; before the first one, by the Manifest."""
     try:
         check_event(manifest, manifest_version(manifest))
         policy = parse_manifest(manifest.content or "")
     except EncError as e:
         raise InvalidCommit(f"manifest_event: {e.message}") from None
-    if record is None:
-        return KnownOwnership(manifest, policy, manifest.from_, 0, manifest.sequencer)
-    return KnownOwnership(manifest, policy, record.holder, record.proved_size, record.sequencer, record.moved_at)
+    return KnownOwnership.of(manifest, policy, record, latest)
 
 
 def _check_entitled(entry: EnclaveEntry, submitter: bytes, known: KnownOwnership) -> KnownOwnership:
@@ -136,8 +134,6 @@ def _check_entitled(entry: EnclaveEntry, submitter: bytes, known: KnownOwnership
     def refuse(message: str) -> NoReturn:
         raise (RegistryConflict if entry.links else Unauthorized)(message)
 
-    if submitter == known.holder:  # the holder may return to an older copy of the log, by a forced Migrate
-        known = replace(known, moved_at=-1)
     try:
         known = check_chain(entry.links, known)
     except InvalidProof as e:

@@ -4,31 +4,27 @@ section 23.5).
 Each link is a full event. Checked in this order, each step with a message of its own:
 
  1. it is a Migrate, of this enclave
- 2. commit hash, author's signature, sequencer's signature, id; `seq` is the one after `prev_seq`
- 3. it was finalised by the sequencer before it (peaceful), or by its own `new_sequencer` (forced)
- 4. its seq is above every Migrate that was submitted before: an old one, of an enclave that came back, has no effect
-    (except for the holder itself, who could sign a new one)
- 5. its author is the holder so far, or the link has an owner proof for its author under the sequencer before it; then
-    the author becomes the holder
+ 2. commit hash, author's signature, sequencer's signature, id; `seq` is the one after `prev_seq`; the timestamp is in
+    the window of its `exp`, and not in the registry's future
+ 3. if it has an owner proof, that is valid for its author, who becomes the holder
+ 4. it was finalised by the sequencer before it (peaceful), or by its own `new_sequencer` (forced)
+ 5. it is later than every proof and every Migrate that was submitted before: an old one, of an enclave that came back,
+    has no effect
+ 6. its author is the holder
 """
 
 from collections.abc import Sequence
 from typing import Any
 
 from msgspec import Struct
-from msgspec.structs import replace
 
 from enc.core.errors import EncError, InvalidCommit, InvalidProof
-from enc.core.log.event import WireEvent, check_event, event_from_wire, wire_event
+from enc.core.log.commit import SKEW_MS
+from enc.core.log.event import WireEvent, check_event, check_time, event_from_wire, wire_event
 from enc.core.primitives.encoding import convert_json
 from enc.core.primitives.types import Event
-from enc.core.registry.owner_proof import (
-    KnownOwnership,
-    OwnerProof,
-    check_owner_proof,
-    parse_owner_proof,
-    wire_owner_proof,
-)
+from enc.core.registry.owner_proof import OwnerProof, check_owner_proof, parse_owner_proof, wire_owner_proof
+from enc.core.registry.ownership import KnownOwnership
 from enc.core.rules.content import Migrate, parse_migrate
 
 MAX_LINKS = 16
@@ -83,19 +79,19 @@ def check_chain(links: Sequence[Link], known: KnownOwnership) -> KnownOwnership:
 
 
 def _check_link(link: Link, known: KnownOwnership) -> KnownOwnership:
-    migrate = _check_event(link.event, known)
-    if link.event.sequencer not in (known.sequencer, migrate.new_sequencer):  # 3
-        raise InvalidProof("finalised by neither the sequencer before it nor its own new_sequencer")
-    if link.event.seq <= known.moved_at:  # 4
-        raise InvalidProof(f"seq: must be above {known.moved_at}, the seq of a Migrate that was submitted before")
-    if link.owner_proof is not None:  # 5
+    event, migrate = link.event, _check_event(link.event, known)
+    if link.owner_proof is not None:  # 3
         try:
-            known = check_owner_proof(link.owner_proof, link.event.from_, known)
+            known = check_owner_proof(link.owner_proof, event.from_, known)
         except InvalidProof as e:
             raise InvalidProof(f".owner_proof.{e.message}") from None
-    elif link.event.from_ != known.holder:
+    if event.sequencer not in (known.sequencer, migrate.new_sequencer):  # 4
+        raise InvalidProof("finalised by neither the sequencer before it nor its own new_sequencer")
+    if (event.timestamp, event.seq) <= (known.moved_time, known.moved_at) or event.timestamp < known.proved_at:  # 5
+        raise InvalidProof("not later than what was submitted before")
+    if event.from_ != known.holder:  # 6
         raise InvalidProof("neither by the holder nor with an owner proof of its author")
-    return replace(known, sequencer=migrate.new_sequencer, moved_at=link.event.seq)
+    return known.moved(event, migrate)
 
 
 def _check_event(event: Event, known: KnownOwnership) -> Migrate:
@@ -107,4 +103,7 @@ def _check_event(event: Event, known: KnownOwnership) -> Migrate:
     migrate = parse_migrate(event)
     if event.seq != migrate.prev_seq + 1:
         raise InvalidProof("seq: not the one after prev_seq")
+    check_time(event, InvalidProof)
+    if event.timestamp > known.latest + SKEW_MS:
+        raise InvalidProof("timestamp: in the future")
     return migrate

@@ -7,17 +7,17 @@
 
 Checked in this order, each step with a message of its own:
 
- 1. `sth`: signed by the sequencer on record; if it is bound, to this enclave
- 2. `sth.ts`: above the size that was proved before, so that a former owner cannot use an older head
+ 1. `sth`: signed by the sequencer on record, or by one that a forced Migrate left, which the proof then takes back;
+    if it is bound, to this enclave
+ 2. `sth.ts` and `sth.t`: above and not before what was proved, so that a former owner cannot use an older head
  3. `ct_proof`: for the head's size and its last leaf, because an older leaf does not show the present owner
  4. `ct_proof`: that leaf, of `events_root` and `state_hash`, is in the log under the head
  5. `smt_proof`: of the claimant's own key, under `state_hash`, with a value that makes an owner by the manifest
  6. `origin`: the Manifest's event is number 0 of leaf 0 under the same head; other logs of the node have another
- 7. `passage`: events that pass the ownership from the holder to the claimant, each signed by the owner before, so that
-    a hostile sequencer cannot invent an owner. If the holder created the enclave, the owners that the Manifest names
-    count as its successors. As in a replay, seqs and timestamps rise, and each timestamp is in the window of its `exp`.
-    All come after the last submitted Migrate, which the holder signed as the owner. So the sequencer on record signed
-    all of them, and events from before the holder received the enclave are rejected.
+ 7. `passage`: events that pass the ownership to the claimant, each signed by the owner before, so that a hostile
+    sequencer cannot invent an owner. It starts, after the latest proof, at the holder, or at an identity that `start`
+    proves to be an owner under the root that was proved then; before any proof, at an owner that the Manifest names.
+    As in a replay, seqs and timestamps rise, and each timestamp is in the window of its `exp`.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -30,6 +30,7 @@ from enc.core.errors import EncError, InvalidCommit, InvalidProof
 from enc.core.log.event import WireEvent, check_event, check_time, event_from_wire, wire_event
 from enc.core.primitives.encoding import convert_json, unhex
 from enc.core.primitives.types import BundleProof, Event, InclusionProof, StateProof, TreeHead
+from enc.core.registry.ownership import KnownOwnership
 from enc.core.rules.policy_types import Policy
 from enc.core.trees.bundle import check_membership
 from enc.core.trees.proof import (
@@ -47,7 +48,7 @@ from enc.core.trees.proof import (
     wire_state_proof,
 )
 from enc.core.trees.state_key import identity_key
-from enc.core.trees.tree_head import WireHead, check_bound_head, check_head, head_from_wire, wire_head
+from enc.core.trees.tree_head import WireHead, check_bound_head, head_from_wire, wire_head
 
 MAX_PASSAGE = 16
 """Maximum number of events in all passages of one registration."""
@@ -61,8 +62,19 @@ class Origin(Struct, frozen=True):
     ct_proof: InclusionProof
 
 
+class FormerOwner(Struct, frozen=True):
+    """Shows an identity's value under the root that an earlier proof has fixed."""
+
+    ct_proof: InclusionProof
+    leaf: LogLeaf
+    smt_proof: StateProof
+
+
 class OwnerProof(Struct, frozen=True):
-    """Proof that a key owns an enclave under a head, and how the ownership passed to it."""
+    """Proof that a key owns an enclave under a head, and how the ownership passed to it.
+
+    `start`: where the passage starts, unless that is the holder or an owner by the Manifest.
+    """
 
     sth: TreeHead
     ct_proof: InclusionProof
@@ -70,18 +82,7 @@ class OwnerProof(Struct, frozen=True):
     smt_proof: StateProof
     origin: Origin
     passage: tuple[Event, ...] = ()
-
-
-class KnownOwnership(Struct, frozen=True):
-    """What is known of an enclave's ownership: the fields of its record, and its Manifest with the
-    policy."""
-
-    manifest: Event
-    policy: Policy
-    holder: bytes
-    proved_size: int
-    sequencer: bytes
-    moved_at: int = -1
+    start: FormerOwner | None = None
 
 
 # Building
@@ -114,6 +115,14 @@ def build_owner_proof(
     return replace(parse_owner_proof(wire, "the node's answers"), passage=tuple(passage))
 
 
+def build_start(state: Mapping[str, Any]) -> FormerOwner:
+    """Build the start of a passage from an answer to State_Proof under the size that was proved."""
+    last = state.get("inclusion")
+    root = last.get("events_root") if isinstance(last, Mapping) else None
+    wire = {"ct_proof": last, "events_root": root, "state_hash": state.get("state_hash"), "smt_proof": state}
+    return _start(convert_json(wire, _WireStart, InvalidProof))
+
+
 def find_passage(policy: Policy, events: Iterable[Event], holder: bytes, owner: bytes) -> tuple[Event, ...] | None:
     """Return how these events of the log, in order, pass the ownership from `holder` to `owner`;
     None if they do not.
@@ -132,8 +141,8 @@ def find_passage(policy: Policy, events: Iterable[Event], holder: bytes, owner: 
 
 
 def wire_owner_proof(proof: OwnerProof) -> dict[str, Any]:
-    origin = proof.origin
-    return {
+    origin, start = proof.origin, proof.start
+    wire: dict[str, Any] = {
         "sth": wire_head(proof.sth),
         "ct_proof": wire_inclusion(proof.ct_proof),
         **_wire_leaf(proof.leaf),
@@ -145,6 +154,10 @@ def wire_owner_proof(proof: OwnerProof) -> dict[str, Any]:
         },
         "passage": [wire_event(event) for event in proof.passage],
     }
+    if start is not None:
+        state = wire_state_proof(start.smt_proof)
+        wire["start"] = {"ct_proof": wire_inclusion(start.ct_proof), **_wire_leaf(start.leaf), "smt_proof": state}
+    return wire
 
 
 def _wire_leaf(leaf: LogLeaf) -> dict[str, str]:
@@ -161,6 +174,13 @@ class _WireOrigin(Struct):
     ct_proof: WireInclusion
 
 
+class _WireStart(Struct):
+    ct_proof: WireInclusion
+    events_root: str
+    state_hash: str
+    smt_proof: WireStateProof
+
+
 class _WireOwnerProof(Struct):
     sth: WireHead
     ct_proof: WireInclusion
@@ -169,6 +189,7 @@ class _WireOwnerProof(Struct):
     smt_proof: WireStateProof
     origin: _WireOrigin
     passage: list[WireEvent] = []
+    start: _WireStart | None = None
 
 
 def parse_owner_proof(value: Any, path: str) -> OwnerProof:
@@ -187,9 +208,18 @@ def parse_owner_proof(value: Any, path: str) -> OwnerProof:
                 inclusion_from_wire(origin.ct_proof),
             ),
             passage=tuple(event_from_wire(each) for each in wire.passage),
+            start=None if wire.start is None else _start(wire.start),
         )
     except EncError as e:
         raise InvalidCommit(f"{path}: {e.message}") from None
+
+
+def _start(wire: _WireStart) -> FormerOwner:
+    return FormerOwner(
+        inclusion_from_wire(wire.ct_proof),
+        _leaf(wire.events_root, wire.state_hash),
+        state_proof_from_wire(wire.smt_proof),
+    )
 
 
 def _leaf(events_root: str, state_hash: str) -> LogLeaf:
@@ -204,20 +234,22 @@ def _leaf(events_root: str, state_hash: str) -> LogLeaf:
 def check_owner_proof(proof: OwnerProof, owner: bytes, known: KnownOwnership) -> KnownOwnership:
     """Check that `owner` owns the enclave; return what is known now. InvalidProof names the first
     failed step."""
-    _check_head(proof, known)
+    known = known.signed(proof.sth)  # 1
+    _check_head(proof.sth, known)
     _check_leaf(proof)
     _check_state(proof, owner, known)
     _check_origin(proof, known.manifest)
-    _check_passage(proof.passage, owner, known)
-    return replace(known, holder=owner, proved_size=proof.sth.ts)
+    _check_passage(proof, owner, known)
+    return known.proved(owner, proof.sth)
 
 
-def _check_head(proof: OwnerProof, known: KnownOwnership) -> None:
-    check_head(proof.sth, known.sequencer)  # 1
-    if proof.sth.bound_sig is not None:
-        check_bound_head(proof.sth, known.sequencer, known.manifest.enclave)
-    if proof.sth.ts <= known.proved_size:  # 2
+def _check_head(head: TreeHead, known: KnownOwnership) -> None:
+    if head.bound_sig is not None:
+        check_bound_head(head, known.sequencer, known.manifest.enclave)
+    if head.ts <= known.proved_size:  # 2
         raise InvalidProof(f"sth.ts: must be above {known.proved_size}, the size that was proved before")
+    if head.t < (since := max(known.proved_at, known.moved_time)):
+        raise InvalidProof(f"sth.t: must not be below {since}, the time of what was submitted before")
 
 
 def _check_leaf(proof: OwnerProof) -> None:
@@ -233,7 +265,11 @@ def _check_state(proof: OwnerProof, owner: bytes, known: KnownOwnership) -> None
     if found.k != key:  # 5
         raise InvalidProof("smt_proof.k: the key of another identity")
     _named("smt_proof", check_state_proof, key, found, proof.leaf, proof.ct_proof, proof.sth)
-    if not known.policy.is_owner(int.from_bytes(found.v or b"", "big")):
+    _check_value(found, known.policy)
+
+
+def _check_value(found: StateProof, policy: Policy) -> None:
+    if not policy.is_owner(int.from_bytes(found.v or b"", "big")):
         raise InvalidProof("smt_proof.v: does not make an owner")
 
 
@@ -247,18 +283,16 @@ def _check_origin(proof: OwnerProof, manifest: Event) -> None:
     _named("origin", check_leaf, origin.leaf, origin.ct_proof, proof.sth)
 
 
-def _check_passage(passage: Sequence[Event], owner: bytes, known: KnownOwnership) -> None:
-    givers, last, time = {known.holder}, known.moved_at, 0  # 7
-    if known.holder == known.manifest.from_:
-        givers |= known.policy.new_owners(known.manifest)
-    for i, event in enumerate(passage):
+def _check_passage(proof: OwnerProof, owner: bytes, known: KnownOwnership) -> None:
+    givers, last, time = {proof.passage[0].from_ if proof.passage else owner}, -1, known.proved_at  # 7
+    for i, event in enumerate(proof.passage):
         if event.from_ not in givers:
             raise InvalidProof(f"passage[{i}]: not signed by the owner before")
         if event.enclave != known.manifest.enclave:
             raise InvalidProof(f"passage[{i}]: of another enclave")
         _named(f"passage[{i}]", check_event, event, known.policy.enc_v)
-        if event.sequencer != known.sequencer:
-            raise InvalidProof(f"passage[{i}]: not signed by the sequencer on record")
+        if i == 0 and event.timestamp < time:
+            raise InvalidProof("passage[0]: timestamp: from before what was proved")
         if event.seq <= last or event.timestamp < time:
             raise InvalidProof(f"passage[{i}]: seq or timestamp is not after the event before")
         _named(f"passage[{i}]", check_time, event)
@@ -267,7 +301,23 @@ def _check_passage(passage: Sequence[Event], owner: bytes, known: KnownOwnership
         if not givers:
             raise InvalidProof(f"passage[{i}]: does not pass the ownership on")
     if owner not in givers:
-        raise InvalidProof("passage: does not lead from the holder to the claimant")
+        raise InvalidProof("passage: does not lead to the claimant")
+    _check_start(proof, owner, known)
+
+
+def _check_start(proof: OwnerProof, owner: bytes, known: KnownOwnership) -> None:
+    first, start = proof.passage[0].from_ if proof.passage else owner, proof.start
+    if first == known.holder or (not known.proved_root and first in known.policy.new_owners(known.manifest)):
+        return
+    if start is None or not known.proved_root:
+        raise InvalidProof("passage: does not start at the holder, nor at an owner of that time")
+    if start.smt_proof.k != identity_key(first):
+        raise InvalidProof("start.smt_proof.k: the key of another identity")
+    if start.ct_proof.li != start.ct_proof.ts - 1:
+        raise InvalidProof("start.ct_proof.li: not the last leaf")
+    root = TreeHead(t=known.proved_at, ts=start.ct_proof.ts, r=known.proved_root, sig=b"")
+    _named("start", check_state_proof, identity_key(first), start.smt_proof, start.leaf, start.ct_proof, root)
+    _named("start", _check_value, start.smt_proof, known.policy)
 
 
 def _named(path: str, work: Any, *args: Any) -> Any:

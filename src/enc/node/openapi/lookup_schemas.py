@@ -1,6 +1,7 @@
 """JSON Schemas of registry lookups and of their parameters."""
 
 from enc.core.registry import reg_entry
+from enc.core.registry.ownership import MAX_FORCED
 from enc.node.api.registry import MAX_PAGE_ENCLAVES, MAX_SEARCH
 from enc.node.openapi.shapes import (
     HASH,
@@ -30,6 +31,13 @@ _NODE: Schema = {
     "enc_v": integer("Version of the protocol.", 1),
     "entry": ref("Entry"),
 }
+_EVIDENCE: Schema = {
+    "proved_at": INTEGER,
+    "proved_root": text("In hex. Empty: nothing was proved.", 0, 64),
+    "moved_at": {"type": "integer", "minimum": -1},
+    "moved_time": INTEGER,
+}
+_LEFT: Schema = {"sequencer": KEY, "holder": KEY, "proved_size": INTEGER, **_EVIDENCE}
 _ENCLAVE: Schema = {
     "enclave_id": HASH,
     "sequencer": KEY,
@@ -40,6 +48,7 @@ _ENCLAVE: Schema = {
     "meta": {"type": "object", "description": f"At most {reg_entry.MAX_META} bytes, defined by the application."},
     "holder": KEY,
     "proved_size": INTEGER,
+    "evidence": ref("OwnershipEvidence"),
     "entry": ref("Entry"),
 }
 LOOKUP_SCHEMAS: Schema = {
@@ -53,6 +62,11 @@ LOOKUP_SCHEMAS: Schema = {
     ),
     "NodeEntry": shape("A registered node.", _NODE),
     "EnclaveEntry": shape("A registered enclave: `sequencer` hosts it, `holder` may replace the entry.", _ENCLAVE),
+    "LeftSequencer": shape("What was known before a forced Migrate, which a later proof may take back.", _LEFT),
+    "OwnershipEvidence": shape(
+        "The other values by which the next registration is judged (protocol.md, 23.1).",
+        {**_EVIDENCE, "forced_from": array(ref("LeftSequencer"), MAX_FORCED)},
+    ),
     "NodeLookup": shape("A registered node.", {**_NODE, **_WITH_PROOF}),
     "EnclaveLookup": shape("A registered enclave.", {**_ENCLAVE, **_WITH_PROOF}),
     "Resolved": shape(

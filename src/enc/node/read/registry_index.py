@@ -8,7 +8,7 @@ from msgspec.json import Decoder
 
 from enc.core.errors import EnclaveMigrated, EnclaveNotFound, InternalError, NoSuchPath, Unauthorized, Unavailable
 from enc.core.machine.state import EnclaveState, view
-from enc.core.primitives.types import Event, KeyRecord, RecordKind
+from enc.core.primitives.types import Event, KeyRecord, Ownership, RecordKind
 from enc.core.registry.reg_entry import parse_identity, parse_node
 from enc.core.rules.policy_types import ReadScope
 from enc.node.read.request_handlers import SealedHandlers
@@ -60,7 +60,22 @@ def _wire_enclave(record: KeyRecord, event: Event) -> Wire:
         "meta": entry.meta,
         "holder": record.holder.hex(),
         "proved_size": record.proved_size,
+        "evidence": {**_wire_evidence(record), "forced_from": [_wire_left(left) for left in record.forced_from]},
     }
+
+
+def _wire_evidence(known: KeyRecord | Ownership) -> Wire:
+    return {
+        "proved_at": known.proved_at,
+        "proved_root": known.proved_root.hex(),
+        "moved_at": known.moved_at,
+        "moved_time": known.moved_time,
+    }
+
+
+def _wire_left(left: Ownership) -> Wire:
+    keys = {"sequencer": left.sequencer.hex(), "holder": left.holder.hex()}
+    return {**keys, "proved_size": left.proved_size, **_wire_evidence(left)}
 
 
 def _wire_identity(record: KeyRecord, event: Event) -> Wire:

@@ -12,6 +12,7 @@ from enc.node.store.sqlite.enclave_numbers import EnclaveNumbers
 from enc.node.store.sqlite.event_index import EventIndex
 from enc.node.store.sqlite.event_rows import SqlRow
 from enc.node.store.sqlite.push.backfill import backfill_endpoints
+from enc.node.store.sqlite.record_backfill import backfill_records
 from enc.node.store.sqlite.upgrade import upgrade
 
 
@@ -27,6 +28,7 @@ class NodeDatabase:
                 undo.callback(self.writer.close)
                 upgrade(self.writer.db)
                 backfill_endpoints(self.writer.db)
+                backfill_records(self.writer.db)
                 self.cache = WriterCache(EnclaveNumbers(), EventIndex(self.writer.db))
                 self.hidden = {e for (e,) in self.writer.db.execute("SELECT e FROM enclaves WHERE purged = -1")}
                 """Numbers of logs that are not an enclave's: staged or left over."""

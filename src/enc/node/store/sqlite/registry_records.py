@@ -7,16 +7,23 @@ The listing names its index, so that no query scans entries of others or deleted
 import sqlite3
 from collections.abc import Iterable
 
-from enc.core.primitives.types import KeyRecord
+from msgspec.msgpack import Decoder, Encoder
+
+from enc.core.primitives.types import KeyRecord, Ownership
 from enc.node.store.sqlite.bulk_insert import bulk_insert
 from enc.node.store.sqlite.event_rows import SqlRow
 
-COLUMNS = "kind, key, entry, holder, proved_size, sequencer, moved_at, manifest, creator, app, text"
+COLUMNS = (
+    "kind, key, entry, holder, proved_size, sequencer, moved_at, manifest, creator, app, text, "
+    "proved_at, proved_root, moved_time, forced_from"
+)
 _NAMES = COLUMNS.split(", ")
 LISTED = "kind = 'enclave' AND entry IS NOT NULL"
 """Condition of the listing's partial indexes: SQLite uses them only for queries with the same
 condition.
 """
+
+_encoder, _decoder = Encoder(), Decoder(tuple[Ownership, ...])
 
 
 def pack_record(e: int, record: KeyRecord) -> SqlRow:
@@ -33,11 +40,16 @@ def pack_record(e: int, record: KeyRecord) -> SqlRow:
         record.creator,
         record.app,
         record.text,
+        record.proved_at,
+        record.proved_root,
+        record.moved_time,
+        _encoder.encode(record.forced_from),
     )
 
 
 def unpack_record(row: SqlRow) -> KeyRecord:
-    return KeyRecord(**dict(zip(_NAMES, row, strict=True)))
+    *rest, forced_from = row
+    return KeyRecord(**dict(zip(_NAMES[:-1], rest, strict=True)), forced_from=_decoder.decode(forced_from))
 
 
 def put_records(db: sqlite3.Connection, records: Iterable[tuple[int, KeyRecord]]) -> None:

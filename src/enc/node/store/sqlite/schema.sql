@@ -7,7 +7,8 @@ CREATE TABLE node (
   enclaves INTEGER NOT NULL,  -- number of enclaves, without purged ones
   ids_until INTEGER NOT NULL DEFAULT 0, -- last row of `recent_ids` that is being moved into `ids`
   ids_moved BLOB NOT NULL DEFAULT x'',  -- up to which id they have been moved
-  endpoints_due INTEGER NOT NULL DEFAULT 0 -- 1: `endpoints` must still be filled from the logs, after an upgrade
+  endpoints_due INTEGER NOT NULL DEFAULT 0, -- 1: `endpoints` must still be filled from the logs, after an upgrade
+  records_due INTEGER NOT NULL DEFAULT 0 -- 1: likewise `records` of registries
 );
 INSERT INTO node (clock, enclaves) VALUES (0, 0);
 
@@ -192,6 +193,10 @@ CREATE TABLE records (        -- a registry's record of each key
   creator BLOB NOT NULL,
   app TEXT NOT NULL,
   text TEXT NOT NULL,         -- text that a search matches
+  proved_at INTEGER NOT NULL DEFAULT 0,
+  proved_root BLOB NOT NULL DEFAULT x'', -- empty: nothing was proved
+  moved_time INTEGER NOT NULL DEFAULT 0,
+  forced_from BLOB NOT NULL DEFAULT x'90', -- what each forced Migrate left, as MessagePack
   PRIMARY KEY (e, kind, key)
 ) WITHOUT ROWID;
 CREATE UNIQUE INDEX records_entry ON records (e, entry) WHERE entry IS NOT NULL;
