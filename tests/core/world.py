@@ -142,15 +142,14 @@ class World:
         """Return which of R, P and N `name` has on an event now; `target` is that of an Update or
         Delete."""
         subject = self.policy.subject(event, self.memory.target(target.id) if target else None)
-        is_closed, is_author = view(self.state, self.memory).is_closed, event.from_ == person(name).public
+        closed, is_author = self.state.closed_gates, event.from_ == person(name).public
         found = self.policy.rights(
-            subject, self.bitmask(name), is_author=is_author, is_closed=is_closed, is_node=self.is_node(name)
+            subject, self.bitmask(name), is_author=is_author, closed=closed, is_node=self.is_node(name)
         )
         return "".join(op for op in "RPN" if op in found)
 
     def scope(self, name: str) -> ReadScope:
-        is_closed = view(self.state, self.memory).is_closed
-        return self.policy.read_scope(self.bitmask(name), is_closed, is_node=self.is_node(name))
+        return self.policy.read_scope(self.bitmask(name), self.state.closed_gates, is_node=self.is_node(name))
 
     def is_node(self, name: str) -> bool:
         return person(name).public == self.state.sequencer

@@ -50,7 +50,7 @@ class Expected:
             bitmasks = {identity: draft.bitmask(identity) for identity, _ in endpoints}
             subject = state.policy.subject(event, target)
             rights: dict[bytes, Literal["P", "N"]] = recipients(
-                state.policy, subject, event.from_, bitmasks, draft.is_closed, state.sequencer
+                state.policy, subject, event.from_, bitmasks, draft.closed_gates, state.sequencer
             )
             for queue in {(identity, url) for (identity, _), url in endpoints.items() if identity in rights}:
                 of_recipient = self.pushed if rights[queue[0]] == "P" else self.notified

@@ -35,8 +35,13 @@ DATAVIEW, WATCHER, OFF = 1 << 8, 1 << 9, 1 << 10
 
 def who(type_: str, *masks: int, closed: bool = False) -> list[str | None]:
     identities = [ALICE.public, BOB.public, CAROL.public][: len(masks)]
+    shut = frozenset(["drafts"] if closed else [])
     found = recipients(
-        POLICY, Subject(type_), ALICE.public, dict(zip(identities, masks, strict=True)), lambda alias: closed
+        POLICY,
+        Subject(type_),
+        ALICE.public,
+        dict(zip(identities, masks, strict=True)),
+        shut,
     )
     return [found.get(identity) for identity in identities]
 
@@ -60,6 +65,8 @@ def test_a_closed_gate_stops_delivery_by_its_entry() -> None:
 
 def test_a_draft_reads_its_own_writes_and_leaves_the_state_alone() -> None:
     class Nothing:
+        closed_gates = frozenset[str]()
+
         def leaf(self, key: bytes) -> bytes | None:
             return b"old"
 

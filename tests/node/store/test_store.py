@@ -381,3 +381,14 @@ def test_the_clock_is_the_highest_that_was_seen(store: Store) -> None:
     store.write([], 5)
     store.write([], 3)
     assert store.clock() == 5
+
+
+def test_a_loaded_state_knows_which_gates_are_closed(host: Host) -> None:
+    gates = [{"type": "MEMBER", "reads": f"g{i}", "alias": f"g{i}", "gate": {"operator": "MEMBER"}} for i in range(9)]
+    enclave = host.found(readers=[{"type": "MEMBER", "reads": "*"}, *gates])
+    for alias, state in [("g0", "closed"), ("g1", "closed"), ("g7", "closed"), ("g1", "open"), ("g8", "closed")]:
+        host.send(enclave, "alice", "Gate", {"alias": alias, "state": state})
+    loaded = host.store.load(enclave)
+    assert loaded is not None
+    assert loaded.closed_gates == {"g0", "g7", "g8"}
+    assert host.steps[-1].transition.state.closed_gates == loaded.closed_gates

@@ -76,8 +76,7 @@ class Membership:
         """Return for each gate whether it is open."""
         if self._state is None:
             return dict.fromkeys(GATES, True)
-        now = view(self._state, self._replayed)
-        return {alias: not now.is_closed(alias) for alias in GATES}
+        return {alias: alias not in self._state.closed_gates for alias in GATES}
 
     def author_of(self, event_id: bytes) -> bytes | None:
         target = self._replayed.targets.get(event_id)

@@ -86,4 +86,4 @@ def _scope(reader: EnclaveReader, rules: Policy) -> Flow[ReadScope]:
     with verifier.blame_node("state", text):
         value = parse_state_proof(text).v
     bitmask = int.from_bytes(value or b"", "big")
-    return rules.read_scope(bitmask, lambda alias: True, is_node=me == verifier.sequencer)
+    return rules.read_scope(bitmask, frozenset(rules.gates), is_node=me == verifier.sequencer)

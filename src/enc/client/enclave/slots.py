@@ -66,5 +66,5 @@ def _may_read(reader: EnclaveReader, type_: str, owner: bytes) -> Flow[bool]:
     """
     rules = yield from policy(reader)
     fact = yield from reader.state_fact("rbac", reader.identity.public)
-    reach = rules.read_scope(int.from_bytes(fact.value or b"", "big"), lambda alias: True).of(type_)
+    reach = rules.read_scope(int.from_bytes(fact.value or b"", "big"), frozenset(rules.gates)).of(type_)
     return reach == "all" or (reach == "own" and type_ == "Own" and owner == reader.identity.public)

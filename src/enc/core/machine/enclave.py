@@ -30,7 +30,7 @@ from enc.core.primitives.types import Commit, Event, KeyRecord
 from enc.core.registry.entries import judge_registry
 from enc.core.rules.content import Migrate, parse_migrate
 from enc.core.rules.parse_manifest import parse_manifest
-from enc.core.rules.policy_types import Draft, Effects, Lifecycle, Policy
+from enc.core.rules.policy_types import Draft, Effects, Lifecycle, Policy, turned
 from enc.core.trees import sparse_merkle
 from enc.core.trees.bundle import closes_after, closes_before, open_bundle
 from enc.core.trees.merkle_log import LogNodes
@@ -177,6 +177,7 @@ def apply(state: EnclaveState, event: Event, effects: Effects, reader: sparse_me
         migrated=migrates,
         bundle=open_bundle(event) if bundle is None else bundle.add(event),
         pending={**step.state.pending, **leaves} if leaves else step.state.pending,
+        closed_gates=turned(state.closed_gates, effects.gates),
     )
     if step.state.bundle is not None and closes_after(step.state.bundle, event, state.policy.bundle):
         step.close()

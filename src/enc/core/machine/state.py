@@ -8,9 +8,11 @@ from msgspec import Struct
 from enc.core.primitives.hashing import EMPTY_HASH
 from enc.core.primitives.types import KeyRecord, RecordKind, Target
 from enc.core.rules.policy_types import Draft, Lifecycle, Policy
+from enc.core.trees import sparse_merkle
 from enc.core.trees.bundle import OpenBundle
 from enc.core.trees.merkle_log import Edge, LogNodes
-from enc.core.trees.sparse_merkle import TreeNodes
+from enc.core.trees.sparse_merkle import TreeNodeReader, TreeNodes
+from enc.core.trees.state_key import CLOSED, gate_key
 
 
 class StoredEnclave(Protocol):
@@ -54,6 +56,8 @@ class EnclaveState(Struct, frozen=True, kw_only=True):
     root: bytes = EMPTY_HASH
     """Root of the sparse tree without `pending`."""
     pending: Mapping[bytes, bytes | None] = {}
+    closed_gates: frozenset[str] = frozenset()
+    """Aliases of the closed gates: what their leaves say, so that no decision reads the leaves."""
 
 
 class ClosedBundle(Struct, frozen=True):
@@ -87,6 +91,7 @@ class _View:
 
     def __init__(self, state: EnclaveState, reader: StoredEnclave) -> None:
         self._pending, self._root, self._reader = state.pending, state.root, reader
+        self.closed_gates = state.closed_gates
 
     def leaf(self, key: bytes) -> bytes | None:
         return self._pending[key] if key in self._pending else self._reader.leaf(self._root, key)
@@ -104,6 +109,8 @@ class _View:
 class NoState:
     """The empty state before the first event."""
 
+    closed_gates = frozenset[str]()
+
     def leaf(self, key: bytes) -> bytes | None:
         return None
 
@@ -120,3 +127,27 @@ class NoState:
 def view(state: EnclaveState, reader: StoredEnclave) -> Draft:
     """Return the present state for reading bitmasks, gates and leaves."""
     return Draft(_View(state, reader), state.sequencer)
+
+
+def read_closed_gates(state: EnclaveState, reader: TreeNodeReader) -> frozenset[str]:
+    """Return the gates whose leaves say that they are closed. Reads each tree node once."""
+    nodes = _ReadOnce(reader)
+
+    def leaf(key: bytes) -> bytes | None:
+        return state.pending[key] if key in state.pending else sparse_merkle.get(nodes, state.root, key)
+
+    return frozenset(alias for alias in state.policy.gates if leaf(gate_key(alias)) == CLOSED)
+
+
+class _ReadOnce:
+    """Reads each node once from the reader behind it."""
+
+    def __init__(self, reader: TreeNodeReader) -> None:
+        self._reader = reader
+        self._nodes: dict[bytes, bytes] = {}
+
+    def read_node(self, node_hash: bytes) -> bytes:
+        found = self._nodes.get(node_hash)
+        if found is None:
+            found = self._nodes[node_hash] = self._reader.read_node(node_hash)
+        return found

@@ -4,7 +4,7 @@ A manifest becomes a Policy. A Policy judges a commit against the present state 
 changes into a Draft. An accepted Draft becomes Effects, which the state machine applies.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any, Literal, Protocol
 
 from msgspec import Struct
@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from enc.core.primitives.types import Commit, KeyRecord, RecordKind, Target
 from enc.core.rules.dialect import Dialect
 from enc.core.trees.bundle import BundleConfig
-from enc.core.trees.state_key import CLOSED, Namespace, gate_slot, identity_key, status_key, tree_key
+from enc.core.trees.state_key import CLOSED, Namespace, gate_key, identity_key, status_key
 
 
 class StateReader(Protocol):
@@ -33,6 +33,11 @@ class StateReader(Protocol):
 
     def record_of(self, event_id: bytes) -> KeyRecord | None:
         """Return the record whose active entry is this event."""
+        ...
+
+    @property
+    def closed_gates(self) -> frozenset[str]:
+        """The aliases of the gates that are closed after the latest event."""
         ...
 
 
@@ -67,6 +72,8 @@ class Effects(Struct, frozen=True):
     new_sequencer: bytes | None = None
     records: tuple[KeyRecord, ...] = ()
     """New versions of a registry's records; `entry` b"" stands for this event's id."""
+    gates: Mapping[str, bool] = {}
+    """Gates that the commit turns, by alias: whether it closes them. Their leaves are in `writes`."""
 
     def leaves(self, event_id: bytes) -> dict[bytes, bytes | None]:
         """Return all changes of the tree, once the event has its id."""
@@ -91,6 +98,9 @@ class Draft:
         self.erases: list[bytes] = []
         self.endpoints: list[EndpointChange] = []
         self.records: list[KeyRecord] = []
+        self._gates: dict[str, bool] = {}
+        self.closed_rows: int | None = None
+        """The rules behind closed gates, in the policy's own form: set and kept by the policy."""
 
     def leaf(self, key: bytes) -> bytes | None:
         return self.writes[key] if key in self.writes else self._state.leaf(key)
@@ -111,8 +121,15 @@ class Draft:
     def set_bitmask(self, identity: bytes, bitmask: int) -> None:
         self.writes[identity_key(identity)] = bitmask.to_bytes(32, "big") if bitmask else None
 
-    def is_closed(self, alias: str) -> bool:
-        return self.leaf(tree_key("kv", gate_slot(alias))) == CLOSED
+    @property
+    def closed_gates(self) -> frozenset[str]:
+        """The aliases of the gates that are closed after this draft."""
+        return turned(self._state.closed_gates, self._gates)
+
+    def turn(self, alias: str, *, closes: bool) -> None:
+        """Close or open a gate."""
+        self.writes[gate_key(alias)] = CLOSED if closes else None
+        self._gates[alias] = closes
 
     def effects(self, lifecycle: Lifecycle | None = None, new_sequencer: bytes | None = None) -> Effects:
         return Effects(
@@ -123,7 +140,15 @@ class Draft:
             lifecycle=lifecycle,
             new_sequencer=new_sequencer,
             records=tuple(self.records),
+            gates=self._gates,
         )
+
+
+def turned(closed: frozenset[str], gates: Mapping[str, bool]) -> frozenset[str]:
+    """Return which gates are closed after these turns."""
+    if not gates:
+        return closed
+    return closed.difference(gates).union(alias for alias, closes in gates.items() if closes)
 
 
 EventKind = str | tuple[str, str] | None
@@ -236,16 +261,16 @@ class Policy(Protocol):
         bitmask: int,
         *,
         is_author: bool,
-        is_closed: Callable[[str], bool],
+        closed: frozenset[str],
         is_node: bool = False,
     ) -> frozenset[str]:
         """Return which of R, P and N an identity with this bitmask has on such an event.
 
-        `is_node`: the identity is the sequencer.
+        `closed`: the aliases of the closed gates. `is_node`: the identity is the sequencer.
         """
         ...
 
-    def read_scope(self, bitmask: int, is_closed: Callable[[str], bool], *, is_node: bool = False) -> ReadScope: ...
+    def read_scope(self, bitmask: int, closed: frozenset[str], *, is_node: bool = False) -> ReadScope: ...
 
     def is_owner(self, bitmask: int) -> bool: ...
 
@@ -272,7 +297,7 @@ def recipients(
     subject: Subject,
     author: bytes,
     bitmasks: Mapping[bytes, int],
-    is_closed: Callable[[str], bool],
+    closed: frozenset[str],
     sequencer: bytes = b"",
 ) -> dict[bytes, Literal["P", "N"]]:
     """Return which of these identities get the event pushed (P) or only a notice (N), by the state
@@ -280,7 +305,7 @@ def recipients(
     found: dict[bytes, Literal["P", "N"]] = {}
     for identity, bitmask in bitmasks.items():
         rights = policy.rights(
-            subject, bitmask, is_author=identity == author, is_closed=is_closed, is_node=identity == sequencer
+            subject, bitmask, is_author=identity == author, closed=closed, is_node=identity == sequencer
         )
         if "P" in rights:
             found[identity] = "P"

@@ -47,5 +47,9 @@ def gate_slot(alias: str) -> bytes:
     return H("Gate", alias)
 
 
+def gate_key(alias: str) -> bytes:
+    return tree_key("kv", gate_slot(alias))
+
+
 LIFECYCLE_KEY = tree_key("kv", shared_slot("lifecycle"))
 """Key of sha256 of `paused`, `terminated` or `migrated`; no leaf while the enclave is active."""

@@ -20,7 +20,7 @@ from enc.core.primitives.types import PREDEFINED, PREDEFINED_V1, Event, KeyRecor
 from enc.core.rules.content import content_object, parse_migrate, text_field
 from enc.core.rules.parse_manifest import parse_manifest
 from enc.core.rules.policy_types import Draft, Policy
-from enc.core.trees.state_key import CLOSED, gate_slot, identity_key, own_slot, shared_slot, tree_key
+from enc.core.trees.state_key import identity_key, own_slot, shared_slot, tree_key
 from enc.dataview.fold.content_fold import REVISIONS
 
 CONTROL: Mapping[int, frozenset[str]] = {1: PREDEFINED_V1 - {*REVISIONS}, 2: PREDEFINED - {*REVISIONS}}
@@ -94,8 +94,7 @@ class _StateLeaves:
         for identity, standing in state.roles.items():
             mask = int(standing.bitmask, 16).to_bytes(32, "big")
             self.leaves[identity_key(bytes.fromhex(identity))] = mask
-        for alias in state.closed:
-            self.leaves[tree_key("kv", gate_slot(alias))] = CLOSED
+        self.closed_gates = frozenset(state.closed)
         for name, digest in state.slots.items():
             type_, owner, key = name.split(" ", 2)
             self.leaves[_slot_key(type_, owner, key)] = bytes.fromhex(digest)
@@ -212,11 +211,10 @@ class _EnclaveFold:
         }
 
     def _change_gates(self, policy: Policy, draft: Draft) -> None:
-        for alias in getattr(policy, "gates", ()):
-            key = tree_key("kv", gate_slot(alias))
-            if key in draft.writes:
-                closed = [each for each in self.state.closed if each != alias]
-                self.state.closed = [*closed, alias] if draft.writes[key] is not None else closed
+        now = draft.closed_gates
+        kept = [alias for alias in self.state.closed if alias in now]
+        self.state.closed = [*kept, *(alias for alias in policy.gates if alias in now - self.roles.closed_gates)]
+        self.roles.closed_gates = now
 
     # Slots
 

@@ -25,7 +25,7 @@ class Access:
 
     @cached_property
     def scope(self) -> ReadScope:
-        return self.state.policy.read_scope(self.bitmask, self._view.is_closed, is_node=self._is_node)
+        return self.state.policy.read_scope(self.bitmask, self.state.closed_gates, is_node=self._is_node)
 
     @property
     def is_owner(self) -> bool:
@@ -50,5 +50,5 @@ class Access:
     def rights(self, subject: Subject, *, is_author: bool) -> frozenset[str]:
         """Return which of R, P and N this identity has on an event of this subject."""
         return self.state.policy.rights(
-            subject, self.bitmask, is_author=is_author, is_closed=self._view.is_closed, is_node=self._is_node
+            subject, self.bitmask, is_author=is_author, closed=self.state.closed_gates, is_node=self._is_node
         )

@@ -7,13 +7,12 @@ from msgspec import Raw, Struct, field
 from msgspec.json import Decoder
 
 from enc.core.errors import EnclaveMigrated, EnclaveNotFound, InternalError, NoSuchPath, Unauthorized, Unavailable
-from enc.core.machine.state import EnclaveState, view
+from enc.core.machine.state import EnclaveState
 from enc.core.primitives.types import Event, KeyRecord, Ownership, RecordKind
 from enc.core.registry.reg_entry import parse_identity, parse_node
 from enc.core.rules.policy_types import ReadScope
 from enc.node.read.request_handlers import SealedHandlers
 from enc.node.store.store_interface import Store
-from enc.node.store.stored_enclave_reader import StoredEnclaveReader
 
 MAX_CACHED = 1024
 """Entries whose rendered form is cached; each takes 40 KB at most."""
@@ -119,8 +118,7 @@ class RegistryIndex:
         """Raise Unauthorized unless everyone may read this type. Evaluated again after each event."""
         seq, scope = self._scope
         if seq != state.seq:
-            is_closed = view(state, StoredEnclaveReader(self._store, state.enclave)).is_closed
-            scope = state.policy.read_scope(0, is_closed)
+            scope = state.policy.read_scope(0, state.closed_gates)
             self._scope = state.seq, scope
         if scope.of(type_) != "all":
             raise Unauthorized(f"the registry's manifest does not let everyone read a {type_}")

@@ -92,20 +92,13 @@ class _EnclaveRecipients:
 
     def _judge(self, subject: Subject, author: bytes, state: EnclaveState, draft: Draft) -> Recipients:
         held = self._bitmasks | {each: draft.bitmask(each) for each in self.identities - self._bitmasks.keys()}
-        closed = dict[str, bool]()
-
-        def is_closed(alias: str) -> bool:
-            if alias not in closed:
-                closed[alias] = draft.is_closed(alias)
-            return closed[alias]
-
         # Of identities with equal rights, one is judged for all.
         like = {
             identity: (held[identity], identity == author, identity == state.sequencer) for identity in self.identities
         }
         asked = {kind: identity for identity, kind in like.items()}
         bitmasks = {identity: held[identity] for identity in asked.values()}
-        given = recipients(state.policy, subject, author, bitmasks, is_closed, state.sequencer)
+        given = recipients(state.policy, subject, author, bitmasks, draft.closed_gates, state.sequencer)
         self._bitmasks = held  # only now: a failed step must leave nothing in the cache
         rights: dict[bytes, Right | None] = {identity: given.get(asked[kind]) for identity, kind in like.items()}
         return tuple(

@@ -16,7 +16,6 @@ from enc.core.errors import (
     InvalidTarget,
     Unauthorized,
 )
-from enc.core.machine.state import view
 from enc.core.primitives.types import PREDEFINED, PREDEFINED_V1, Target
 from enc.core.rules.parse_manifest import parse_manifest
 from enc.core.rules.policy_types import EndpointChange, Subject, recipients
@@ -283,11 +282,10 @@ def test_push_outranks_notify_and_the_node_may_be_among_the_recipients() -> None
     world = club(row("m", "DataView", "PN"), row("m", "Guest", "N"), row("m", "Node", "N"))
     names = ("dave", "gina", "node", "otto")
     bitmasks = {person(name).public: world.bitmask(name) for name in names}
-    is_closed = view(world.state, world.memory).is_closed
     author, sequencer = person("mark").public, world.state.sequencer
-    found = recipients(world.policy, Subject("m"), author, bitmasks, is_closed, sequencer)
+    found = recipients(world.policy, Subject("m"), author, bitmasks, world.state.closed_gates, sequencer)
     assert [found.get(person(name).public) for name in names] == ["P", "N", "N", None]
-    found = recipients(world.policy, Subject("m"), author, bitmasks, is_closed)
+    found = recipients(world.policy, Subject("m"), author, bitmasks, world.state.closed_gates)
     assert person("node").public not in found
 
 
@@ -399,9 +397,9 @@ def test_rights_and_scope_are_what_the_entries_say(
     policy = club(*schema).policy
     now = {"Any", *policy.traits_of(mask), *(["Self"] if is_author else []), *(["Node"] if is_node else [])}
     given_ops = {op for e in schema if e["event"] in (type_, "*") and e["role"] in now for op in e["ops"]}
-    found = policy.rights(Subject(type_), mask, is_author=is_author, is_closed=lambda alias: False, is_node=is_node)
+    found = policy.rights(Subject(type_), mask, is_author=is_author, closed=frozenset(), is_node=is_node)
     assert found == given_ops & set("RPN")
-    reach = policy.read_scope(mask, lambda alias: False, is_node=is_node).of(type_)
+    reach = policy.read_scope(mask, frozenset(), is_node=is_node).of(type_)
     assert ("R" in found) == (reach == "all" or (reach == "own" and is_author))
 
 

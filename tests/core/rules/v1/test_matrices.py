@@ -65,7 +65,7 @@ def reads(world: World, who: str, event: str, is_author: bool) -> set[str]:
             Subject(event),
             world.bitmask(who),
             is_author=is_author,
-            is_closed=lambda alias: False,
+            closed=frozenset(),
             is_node=world.is_node(who),
         )
     )

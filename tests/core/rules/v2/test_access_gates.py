@@ -252,3 +252,15 @@ def test_a_malformed_ac_bundle_is_refused_before_anything_is_judged(content: Jso
 def test_an_operation_whose_type_is_no_string_is_refused(type_: Any) -> None:
     world = club(**EVERYTHING)
     assert world.code("olga", "AC_Bundle", {"operations": [{"type": type_}]}) == "INVALID_COMMIT"
+
+
+def test_a_gate_that_a_bundle_turns_counts_for_its_next_operations() -> None:
+    world = club(**EVERYTHING)
+    free, block = (
+        op("Move", move("blake", "BLOCKED", "MEMBER")),
+        op("Move", move("blake", "MEMBER", "BLOCKED")),
+    )
+    close, reopen = op("Gate", turn("closed", "mercy")), op("Gate", turn("open", "mercy"))
+    refused = world.refused("adam", "AC_Bundle", {"operations": [free, close, block, free]})
+    assert is_(refused, ACBundleFailed, failed_index=3, reason="GATE_CLOSED")
+    assert world.code("adam", "AC_Bundle", {"operations": [free, close, block, reopen, free]}) == ""

@@ -44,7 +44,7 @@ from tests.core.world import Json, World, about, gated, give, grant, init, move,
 
 
 def rights(world: World, name: str, subject: Subject, *, is_author: bool = False) -> str:
-    found = world.policy.rights(subject, world.bitmask(name), is_author=is_author, is_closed=lambda alias: False)
+    found = world.policy.rights(subject, world.bitmask(name), is_author=is_author, closed=frozenset())
     return "".join(op for op in "RPN" if op in found)
 
 
@@ -383,14 +383,13 @@ def test_the_scope_says_what_the_rights_say(entries: list[tuple[str, Json]], cho
     }
     world = club(**sections)
 
-    def is_closed(alias: str) -> bool:
-        return alias.startswith("closed")
+    closed = frozenset(alias for alias in world.policy.gates if alias.startswith("closed"))
 
     for name in ("mark", "mute", "otto"):
         mask = world.bitmask(name)
-        scope = world.policy.read_scope(mask, is_closed)
+        scope = world.policy.read_scope(mask, closed)
         readable = {
-            (subject, is_author): "R" in world.policy.rights(subject, mask, is_author=is_author, is_closed=is_closed)
+            (subject, is_author): "R" in world.policy.rights(subject, mask, is_author=is_author, closed=closed)
             for subject in KINDS
             for is_author in (False, True)
         }

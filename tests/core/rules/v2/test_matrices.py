@@ -30,7 +30,7 @@ PERSONAL_ACTORS = {"alice": "OWNER", "otto": "OUTSIDER", "dave": "OUTSIDER datav
 def effective(world: World, event: str, name: str, *, is_author: bool, creates: Json, subject: Subject) -> str:
     """Return the ops that someone has on such an event: C, U and D by trying them, R, P and N from the policy."""
     type_ = event.partition("(")[0]
-    found = set(world.policy.rights(subject, world.bitmask(name), is_author=is_author, is_closed=lambda alias: False))
+    found = set(world.policy.rights(subject, world.bitmask(name), is_author=is_author, closed=frozenset()))
     if not world.code(name, type_, creates):
         found.add("C")
     if type_ == "Shared":

@@ -11,7 +11,7 @@ state, target roles. An empty schema allows nothing but a Migrate by the Owner.
 """
 
 from collections import defaultdict
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from functools import cached_property
 from typing import Any, ClassVar
 
@@ -247,13 +247,13 @@ class PolicyV1(Struct, frozen=True, kw_only=True, dict=True):
         bitmask: int,
         *,
         is_author: bool,
-        is_closed: Callable[[str], bool],
+        closed: frozenset[str],
         is_node: bool = False,
     ) -> frozenset[str]:
         active = _active_roles(bitmask, is_self=is_author, is_node=is_node)
         return frozenset(op for op in "RPN" if self._roles_with(op, subject.type) & active)
 
-    def read_scope(self, bitmask: int, is_closed: Callable[[str], bool], *, is_node: bool = False) -> ReadScope:
+    def read_scope(self, bitmask: int, closed: frozenset[str], *, is_node: bool = False) -> ReadScope:
         active = _active_roles(bitmask, is_self=False, is_node=is_node)
         # An Update or Delete counts as its target's type, so a row that names them has no effect.
         types = {event for event, op in self._given if op == "R"} - {EVERY_EVENT, "Update", "Delete"}

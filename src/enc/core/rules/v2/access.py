@@ -10,8 +10,8 @@ nothing.
 """
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping
-from functools import cached_property
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import cached_property, lru_cache, partial
 from typing import Any, ClassVar
 
 from msgspec import Struct
@@ -35,8 +35,12 @@ from enc.core.rules.dialects import DialectV2
 from enc.core.rules.policy_types import Draft, EndpointChange, EventKind, Reach, ReadScope, Subject
 from enc.core.rules.revision import find_target, revise
 from enc.core.rules.v2.manifest_parts import OUTSIDER, InitialMember, RuleEntry, Trait
+from enc.core.rules.v2.rule_table import MAX_SETS, Rows, RuleTable, first_of, positions_of
 from enc.core.trees.bundle import BundleConfig
-from enc.core.trees.state_key import CLOSED, Namespace, gate_slot, own_slot, shared_slot, tree_key
+from enc.core.trees.state_key import Namespace, own_slot, shared_slot, tree_key
+
+MAX_SCOPES = 64
+"""Cached read scopes of a policy: each takes an item for each type that the manifest names."""
 
 
 class _Act(Struct, frozen=True):
@@ -80,7 +84,7 @@ class PolicyV2(Struct, frozen=True, kw_only=True, dict=True):
 
     def rank_of(self, bitmask: int) -> int | None:
         """Return the smallest rank among the traits held; None without any."""
-        return min((self.traits[name].rank for name in self.traits_of(bitmask)), default=None)
+        return self._ranks(bitmask)
 
     def columns_of(self, bitmask: int, contexts: Iterable[str] = ()) -> frozenset[str]:
         return frozenset([self.state_of(bitmask), *self.traits_of(bitmask), "Public", *contexts])
@@ -135,41 +139,44 @@ class PolicyV2(Struct, frozen=True, kw_only=True, dict=True):
     # Evaluation
 
     @cached_property
-    def _index(self) -> Mapping[tuple[str, str, EventKind], list[RuleEntry]]:
-        """Entries by type, op and kind, so that no decision walks through the whole manifest."""
-        found = defaultdict[tuple[str, str, EventKind], list[RuleEntry]](list)
-        for entry in self.entries:
-            for op in entry.ops | entry.denies:
-                for kind in entry.kinds:
-                    found[entry.event, op, kind].append(entry)
-        return dict(found)
+    def _table(self) -> RuleTable:
+        return RuleTable(self.entries)
 
-    def _matching(self, op: str, subject: Subject, columns: frozenset[str]) -> list[RuleEntry]:
-        """Return the entries that give or deny the op on such an event to an actor with these
-        columns."""
-        places = dict.fromkeys([(subject.type, op, subject.kind), (subject.type, op, None), ("*", op, None)])
-        return [entry for place in places for entry in self._index.get(place, ()) if entry.columns & columns]
+    @cached_property
+    def _ranks(self) -> Callable[[int], int | None]:
+        return lru_cache(MAX_SETS)(partial(_rank, tuple(self.traits.values())))
 
-    def _authorise(self, act: _Act, draft: Draft) -> list[RuleEntry]:
+    def _open_giving(self, op: str, subject: Subject, among: Rows) -> Rows:
+        """Return which of these entries give the op on such an event; none if any of them denies it."""
+        gives, denies = self._table.about(op, subject)
+        return 0 if denies & among else gives & among
+
+    def _closed(self, draft: Draft) -> Rows:
+        """Return the entries whose gate is closed, as the draft's own Gates leave them."""
+        if draft.closed_rows is None:
+            draft.closed_rows = self._table.behind(draft.closed_gates)
+        return draft.closed_rows
+
+    def _authorise(self, act: _Act, draft: Draft) -> Rows:
         """Return the open entries that give the actor this op; raise Unauthorized or GateClosed if
         none does."""
-        matching = self._matching(act.op, act.subject, self.columns_of(draft.bitmask(act.actor), act.contexts))
-        giving = _giving(act.op, _open(matching, draft.is_closed))
+        matching = self._table.of_columns(self.columns_of(draft.bitmask(act.actor), act.contexts))
+        giving = self._open_giving(act.op, act.subject, matching & ~self._closed(draft))
         if giving:
             return giving
-        would_give = _giving(act.op, matching)
+        would_give = self._open_giving(act.op, act.subject, matching)
         if would_give:
-            alias = would_give[0].alias
+            alias = self.entries[first_of(would_give)].alias
             raise GateClosed(f"the gate {alias} is closed", alias=alias)
         raise Unauthorized(f"no entry of the manifest allows {act.op} on {act.subject.type}")
 
-    def _check_rank(self, act: _Act, target: bytes, giving: list[RuleEntry], draft: Draft) -> None:
+    def _check_rank(self, act: _Act, target: bytes, giving: Rows, draft: Draft) -> None:
         """Compare ranks. Only needed if the authority comes from traits alone and another holder of
         a trait is the target."""
-        actor_mask, target_mask = draft.bitmask(act.actor), draft.bitmask(target)
-        authority = self.columns_of(actor_mask, act.contexts) & frozenset().union(*(e.columns for e in giving))
-        target_rank = self.rank_of(target_mask)
-        if act.actor == target or target_rank is None or not authority <= self.traits.keys():
+        if act.actor == target or (target_rank := self.rank_of(draft.bitmask(target))) is None:
+            return
+        actor_mask = draft.bitmask(act.actor)
+        if giving & self._table.of_columns(frozenset([self.state_of(actor_mask), "Public", *act.contexts])):
             return
         actor_rank = self.rank_of(actor_mask)
         if actor_rank is None or actor_rank >= target_rank:
@@ -227,7 +234,7 @@ class PolicyV2(Struct, frozen=True, kw_only=True, dict=True):
                 f"the target is {actual}, not {content['from']}", expected=content["from"], actual=actual
             )
         self._check_rank(act, target, giving, draft)
-        keep = any(entry.preserve for entry in giving)
+        keep = bool(giving & self._table.preserving)
         if not keep:
             draft.endpoints += [EndpointChange(target, name, None) for name in self.traits_of(mask)]
         draft.set_bitmask(target, self.with_state(mask, content["to"], keep_traits=keep))
@@ -237,7 +244,7 @@ class PolicyV2(Struct, frozen=True, kw_only=True, dict=True):
         act = _Act(actor, "C", Subject(type_, trait=trait), _self(actor, target))
         giving = self._authorise(act, draft)
         mask = draft.bitmask(target)
-        giving = [entry for entry in giving if self.state_of(mask) in (entry.scope or ())]
+        giving &= self._table.in_scope(self.state_of(mask))
         if not giving:
             raise InvalidStateForGrant(f"{type_} of {trait} is not allowed for State {self.state_of(mask)}")
         self._check_rank(act, target, giving, draft)
@@ -259,7 +266,7 @@ class PolicyV2(Struct, frozen=True, kw_only=True, dict=True):
         mask = draft.bitmask(target)
         if mask & bit:
             raise TraitAlreadyHeld(f"the target already holds {trait}")
-        if not any(self.state_of(mask) in (entry.scope or ()) for entry in giving):
+        if not giving & self._table.in_scope(self.state_of(mask)):
             raise InvalidStateForTransfer(f"{trait} cannot be transferred to State {self.state_of(mask)}")
         draft.set_bitmask(actor, draft.bitmask(actor) & ~bit)
         draft.set_bitmask(target, mask | bit)
@@ -269,7 +276,9 @@ class PolicyV2(Struct, frozen=True, kw_only=True, dict=True):
         alias = content["alias"]
         if not self.gates.get(alias, frozenset()) & self.columns_of(draft.bitmask(actor)):
             raise Unauthorized(f"you may not open or close the gate {alias}")
-        draft.writes[tree_key("kv", gate_slot(alias))] = CLOSED if content["state"] == "closed" else None
+        behind, closes = self._table.behind(frozenset([alias])), content["state"] == "closed"
+        draft.closed_rows = self._closed(draft) | behind if closes else self._closed(draft) & ~behind
+        draft.turn(alias, closes=closes)
 
     def _judge_bundle(self, commit: Commit, draft: Draft) -> None:
         def operate(operation: tuple[str, dict[str, Any]]) -> None:
@@ -296,7 +305,7 @@ class PolicyV2(Struct, frozen=True, kw_only=True, dict=True):
         """Judge a Migrate: only an owner may, and by the manifest's entry if it has one."""
         if not self.is_owner(draft.bitmask(commit.from_)):
             raise Unauthorized("only the owner may Migrate")
-        if ("Migrate", "C", None) in self._index:
+        if self._table.names("C", "Migrate"):
             self._authorise(_Act(commit.from_, "C", Subject("Migrate")), draft)
 
     def _judge_revision(self, commit: Commit, draft: Draft) -> None:
@@ -328,40 +337,56 @@ class PolicyV2(Struct, frozen=True, kw_only=True, dict=True):
         bitmask: int,
         *,
         is_author: bool,
-        is_closed: Callable[[str], bool],
+        closed: frozenset[str],
         is_node: bool = False,
     ) -> frozenset[str]:
         """Return the rights. The sequencer has none as such: version 2 has no column `Node`."""
         columns = self.columns_of(bitmask, ("Self", "Sender") if is_author else ())
-        return frozenset(op for op in "RPN" if _giving(op, _open(self._matching(op, subject, columns), is_closed)))
+        among = self._table.of_columns(columns) & ~self._table.behind(closed)
+        return frozenset(op for op in "RPN" if self._open_giving(op, subject, among))
 
-    def read_scope(self, bitmask: int, is_closed: Callable[[str], bool], *, is_node: bool = False) -> ReadScope:
-        own = self._extents(self.columns_of(bitmask, ("Self", "Sender")), is_closed)
-        others = self._extents(self.columns_of(bitmask), is_closed)
-        reaches = {
-            type_: _reach(own.get(type_, own["*"]), others.get(type_, others["*"]))
-            # An Update or Delete counts as its target's type, so an entry that names them has no effect.
-            for type_ in (own.keys() | others.keys()) - {"*", "Update", "Delete"}
-        }
-        return ReadScope(reaches, _reach(own["*"], others["*"]))
+    def read_scope(self, bitmask: int, closed: frozenset[str], *, is_node: bool = False) -> ReadScope:
+        return self._scopes(self.columns_of(bitmask), closed)
 
-    def _extents(self, columns: frozenset[str], is_closed: Callable[[str], bool]) -> dict[str, Reach]:
-        """Return how much of each type these columns may read, in one pass over the entries; `*` is
-        for other types."""
-        gives, denies = defaultdict[str, set[EventKind]](set), defaultdict[str, set[EventKind]](set)
-        about = [entry for entry in self.entries if "R" in entry.ops | entry.denies and entry.columns & columns]
-        for entry in _open(about, is_closed):
-            for ops, found in ((entry.ops, gives), (entry.denies, denies)):
-                if "R" in ops:
-                    found[entry.event] |= entry.kinds
-        to_all = _extent(gives["*"], denies["*"])
-        if None in denies["*"]:
-            return {"*": to_all}
-        everything, nothing = bool(gives["*"]), set[EventKind]()
-        return {
-            type_: _extent(gives.get(type_, nothing), denies.get(type_, nothing), everything)
-            for type_ in gives.keys() | denies.keys()
-        } | {"*": to_all}
+    @cached_property
+    def _scopes(self) -> Callable[[frozenset[str], frozenset[str]], ReadScope]:
+        return lru_cache(MAX_SCOPES)(partial(_read_scope, self.entries, self._table))
+
+
+def _rank(traits: Iterable[Trait], bitmask: int) -> int | None:
+    return min((trait.rank for trait in traits if bitmask >> trait.bit & 1), default=None)
+
+
+def _read_scope(
+    entries: Sequence[RuleEntry], table: RuleTable, columns: frozenset[str], closed: frozenset[str]
+) -> ReadScope:
+    open_ = table.reading & ~table.behind(closed)
+    own = _extents(entries, open_ & table.of_columns(columns | {"Self", "Sender"}))
+    others = _extents(entries, open_ & table.of_columns(columns))
+    reaches = {
+        type_: _reach(own.get(type_, own["*"]), others.get(type_, others["*"]))
+        # An Update or Delete counts as its target's type, so an entry that names them has no effect.
+        for type_ in (own.keys() | others.keys()) - {"*", "Update", "Delete"}
+    }
+    return ReadScope(reaches, _reach(own["*"], others["*"]))
+
+
+def _extents(entries: Sequence[RuleEntry], rows: Rows) -> dict[str, Reach]:
+    """Return how much of each type these entries let one read, in one pass over them; `*` is for
+    other types."""
+    gives, denies = defaultdict[str, set[EventKind]](set), defaultdict[str, set[EventKind]](set)
+    for entry in (entries[i] for i in positions_of(rows)):
+        for ops, found in ((entry.ops, gives), (entry.denies, denies)):
+            if "R" in ops:
+                found[entry.event] |= entry.kinds
+    to_all = _extent(gives["*"], denies["*"])
+    if None in denies["*"]:
+        return {"*": to_all}
+    everything, nothing = bool(gives["*"]), set[EventKind]()
+    return {
+        type_: _extent(gives.get(type_, nothing), denies.get(type_, nothing), everything)
+        for type_ in gives.keys() | denies.keys()
+    } | {"*": to_all}
 
 
 def _extent(given: set[EventKind], denied: set[EventKind], everything: bool = False) -> Reach:
@@ -377,20 +402,6 @@ def _reach(own: Reach, others: Reach) -> Reach:
     if own == others:
         return own
     return "own" if (own, others) == ("all", "none") else "some"
-
-
-def _open(entries: list[RuleEntry], is_closed: Callable[[str], bool]) -> list[RuleEntry]:
-    """Return the entries without a gate or with an open one. Each gate is looked up once."""
-    aliases = {entry.alias for entry in entries if entry.alias is not None}
-    closed = {alias for alias in aliases if is_closed(alias)}
-    return [entry for entry in entries if entry.alias not in closed]
-
-
-def _giving(op: str, entries: list[RuleEntry]) -> list[RuleEntry]:
-    """Return the entries that give `op`; none if any entry denies it."""
-    if any(op in entry.denies for entry in entries):
-        return []
-    return [entry for entry in entries if op in entry.ops]
 
 
 def _checked(type_: str, operation: dict[str, Any], path: str) -> tuple[str, dict[str, Any]]:

@@ -2,10 +2,13 @@
 leaves, which are stored by key.
 """
 
+import sqlite3
+
 from msgspec import Struct
 from msgspec.msgpack import Decoder, Encoder
+from msgspec.structs import replace
 
-from enc.core.machine.state import EnclaveState
+from enc.core.machine.state import EnclaveState, read_closed_gates
 from enc.core.rules.policy_types import Lifecycle, Policy
 from enc.core.trees.bundle import OpenBundle
 from enc.core.trees.merkle_log import Edge
@@ -55,3 +58,24 @@ def unpack_state(data: bytes, enclave: bytes, policy: Policy, pending: dict[byte
         root=found.root,
         pending=pending,
     )
+
+
+class _TreeNodes:
+    """Reads the tree nodes of an enclave in one transaction."""
+
+    def __init__(self, db: sqlite3.Connection, e: int) -> None:
+        self._db, self._e = db, e
+
+    def read_node(self, node_hash: bytes) -> bytes:
+        query = "SELECT record FROM tree_nodes WHERE e = ? AND hash = ?"
+        row = self._db.execute(query, (self._e, node_hash)).fetchone()
+        if row is None:
+            raise KeyError(node_hash)
+        return bytes(row[0])
+
+
+def with_closed_gates(state: EnclaveState, db: sqlite3.Connection, e: int) -> EnclaveState:
+    """Return the state with the gates that are closed by its leaves."""
+    if not state.policy.gates:
+        return state
+    return replace(state, closed_gates=read_closed_gates(state, _TreeNodes(db, e)))

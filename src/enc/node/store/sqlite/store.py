@@ -38,7 +38,7 @@ from enc.node.store.sqlite.event_slices import read_raw_events
 from enc.node.store.sqlite.push_store import PushTables
 from enc.node.store.sqlite.registry_records import BY_ENTRY, BY_KEY, listing, unpack_record
 from enc.node.store.sqlite.search import EventSearch
-from enc.node.store.sqlite.snapshot import unpack_state
+from enc.node.store.sqlite.snapshot import unpack_state, with_closed_gates
 from enc.node.store.sqlite.spent_rows import read_spent
 from enc.node.store.sqlite.staging import SqliteStaging, charges, delete_orphan_rows, find_orphan
 from enc.node.store.steps import Step
@@ -95,12 +95,14 @@ class SqliteStore(PushTables):
     def load(self, enclave: bytes) -> EnclaveState | None:
         with self.database.readers.lend() as db:
             db.execute("BEGIN")  # read the state and the pending leaves at the same moment
-            query = "SELECT e, manifest, state FROM enclaves JOIN states USING (e) WHERE enclave = ?"
+            query = "SELECT e, manifest, state, purged FROM enclaves JOIN states USING (e) WHERE enclave = ?"
             row = db.execute(query, (enclave,)).fetchone()
             if row is None:
                 return None
-            pending = dict(db.execute("SELECT key, value FROM pending WHERE e = ?", row[:1]))
-        return unpack_state(row[2], enclave, parse_manifest(row[1]), pending)
+            e, manifest, packed, purged = row
+            pending = dict(db.execute("SELECT key, value FROM pending WHERE e = ?", (e,)))
+            state = unpack_state(packed, enclave, parse_manifest(manifest), pending)
+            return state if purged else with_closed_gates(state, db, e)
 
     def count(self) -> int:
         return int(self.database.rows("SELECT enclaves FROM node")[0][0])

@@ -24,6 +24,7 @@ class _Rights:
 
     def __init__(self) -> None:
         self.leaves: dict[bytes, bytes | None] = {}
+        self.closed_gates = frozenset[str]()
 
     def leaf(self, key: bytes) -> bytes | None:
         return self.leaves.get(key)
@@ -70,4 +71,5 @@ def _effects(policy: Policy, event: Event, rights: _Rights) -> Effects:
     else:
         policy.judge(event, draft)
     rights.leaves.update(draft.writes)
+    rights.closed_gates = draft.closed_gates
     return draft.effects("terminated" if event.type == "Terminate" else None)
