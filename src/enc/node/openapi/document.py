@@ -154,7 +154,7 @@ SEALED_TYPES: Mapping[str, tuple[str, Errors]] = {
         (errors.InvalidNamespace, errors.TreeSizeNotFound),
     ),
     "Checkpoint": (
-        "The end of the log, for those who may Migrate; holds the enclave on request. With a hold, it is accepted once.",
+        "The end of the log, for those who may Migrate; holds the enclave on request: then accepted once.",
         (errors.Duplicate,),
     ),
     "Export": (
