@@ -297,10 +297,16 @@ def test_a_takeover_from_an_older_copy_convicts_nobody(world: World, tmp_path: P
     assert convicted(after) == [False]
 
 
-def test_a_time_that_falls_at_a_move_is_proved_by_the_log(world: World, tmp_path: Path) -> None:
+def test_a_time_that_falls_at_a_move_is_proved_by_the_log_and_a_head_over_it(world: World, tmp_path: Path) -> None:
+    """Without a head of the new sequencer, the former one may have signed another Migrate, of a
+    later time.
+    """
     world.send("alice", "Migrate", world.migrate("node2"))
     event = finalize(world.commit("alice", "message", "there"), person("node2"), world.events[-1].timestamp - 5, 22)
-    found = audit(write(tmp_path / "a.enc", world, [*world.events, event]), world=world)
-    assert ("falling_timestamp", 22) in reported(found)
-    fallen = next(each for each in found.proved if each.finding.kind == "falling_timestamp")
-    assert check_evidence(load_evidence(fallen.evidence)).convicts
+    path = write(tmp_path / "a.enc", world, [*world.events, event])
+    for heads, is_bound in (((), False), (held(head(world, 6)), False), (held(head(world, 6, by="node2")), True)):
+        found = audit(path, world=world, heads=heads)
+        assert ("falling_timestamp", 22) in reported(found)
+        fallen = next(each for each in found.proved if each.finding.kind == "falling_timestamp")
+        assert (fallen.convicts, fallen.finding.anchor is not None) == (is_bound, is_bound)
+        assert check_evidence(load_evidence(fallen.evidence)).convicts == is_bound

@@ -1,6 +1,6 @@
 """Proofs of a node that contradict its log: a wrong bundle boundary, or a wrong state."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from msgspec import Struct
 
@@ -8,7 +8,7 @@ from enc.audit.collected_heads import CollectedHead
 from enc.audit.finding import Finding
 from enc.core.machine.claim import is_proved
 from enc.core.machine.fault import FaultKind
-from enc.core.machine.observed_roots import EventPosition, ObservedBundle, contradiction
+from enc.core.machine.observed_roots import EventPosition, ObservedBundle, contradiction, is_run
 
 
 class Contradiction(Struct, frozen=True, kw_only=True):
@@ -38,14 +38,32 @@ class Contradiction(Struct, frozen=True, kw_only=True):
         )
 
 
+MAX_RUNS = 16
+"""Claimed bundles of one log that are compared with its events."""
+MAX_SIZE = 1 << 16
+"""Most events of a claimed bundle that are read again for that."""
+
+
 def first_contradiction(
     held: Iterable[tuple[CollectedHead, bytes | None]],
     bundles: Mapping[int, ObservedBundle],
     places: Mapping[int, EventPosition],
+    ids: Callable[[int, int], Sequence[bytes]],
 ) -> Contradiction | None:
-    """Return the contradiction about the earliest bundle; later ones may follow from it."""
-    found = (_contradiction(each, signer, bundles, places) for each, signer in held if signer)
-    return min((each for each in found if each is not None), key=lambda each: each.index, default=None)
+    """Return the contradiction about the earliest bundle; later ones may follow from it.
+
+    `ids` returns the ids of that many events of the log, from an event's number on. Anyone can
+    write another size into an honest proof: a bundle counts only if the log has exactly its events.
+    """
+    found = [_contradiction(each, signer, bundles, places) for each, signer in held if signer]
+    for each in sorted((each for each in found if each is not None), key=lambda each: each.index)[:MAX_RUNS]:
+        claim = each.held.claim
+        if claim is None or each.kind == "wrong_state_root":
+            return each
+        first = places[claim.seq].at - claim.membership.ei
+        if first >= 0 and each.size <= MAX_SIZE and is_run(ids(first, each.size), claim):
+            return each
+    return None
 
 
 def _contradiction(

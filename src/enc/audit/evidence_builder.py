@@ -176,6 +176,7 @@ def _log(finding: Finding) -> Evidence:
         None if held is None else held.head,
         held.claim if held is not None and finding.kind in _CLAIMED else None,
         checkpoint if held is None else None,
+        None if finding.anchor is None else finding.anchor.head,
     )
     return _evidence("log", finding, parts)
 
@@ -185,8 +186,12 @@ def _prefix(finding: Finding) -> Iterator[Event]:
     whole = finding.kind == "erasure_without_cause" or (finding.kind == "wrong_log_root" and not finding.heads)
     size = finding.heads[0].head.ts if finding.heads else 0
     claim = finding.heads[0].claim if finding.heads else None
+    last = 0
     if claim is not None and finding.kind in _CLAIMED:
         size = claim.index + 2  # with the next bundle, which proves that this one was closed
+        last = claim.seq - claim.membership.ei + claim.membership.size - 1
+    if finding.anchor is not None:
+        size = max(size, finding.anchor.head.ts)
     seen = False
     for number, event in enumerate(_events(finding.path)):
         if number >= MAX_EVENTS:
@@ -198,7 +203,7 @@ def _prefix(finding: Finding) -> Iterator[Event]:
         reached = replay.state is not None and replay.state.log.size >= size
         seen = seen or _shows(replay, finding, event)
         replay.faults.clear()
-        if seen and reached:
+        if seen and reached and event.seq >= last:
             return
 
 

@@ -23,6 +23,8 @@ class Finding(Struct, frozen=True, kw_only=True):
     sequencer: bytes = b""
     """The responsible sequencer, if known."""
     heads: tuple[CollectedHead, ...] = ()
+    anchor: CollectedHead | None = None
+    """A head of the sequencer that ties it to the events of earlier sequencers."""
     before: int = -1
     timestamp: int = 0
     """Unix milliseconds of the event or the head; 0 if there is none."""

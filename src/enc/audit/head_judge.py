@@ -33,14 +33,27 @@ class HeadJudge:
         return self._found
 
     def witnessed(self, finding: Finding) -> Finding:
-        """Add to a finding about order a head that its sequencer signed over it."""
+        """Add to a finding about order a head that its sequencer signed over it; to others, one
+        that ties the sequencer to what earlier sequencers signed.
+        """
         if finding.kind not in ("gap", "reordering"):
-            return finding
+            return self._anchored(finding)
         over = [each for each in self._on_log if each[0] > finding.seq and each[1] == finding.path]
         if not over:
             return finding
         _, _, head, signer = min(over, key=lambda each: each[0])
         return replace(finding, heads=(replace(head, claim=None),), sequencer=signer)
+
+    def _anchored(self, finding: Finding) -> Finding:
+        """Add the smallest head that the sequencer signed over the log before its term."""
+        log = next((log for log in self._logs if log.path == finding.path), None)
+        before = [term for term in log.sequencers if term[1] <= finding.seq] if log else []
+        own = next((first for key, first in reversed(before) if key == finding.sequencer), 0)
+        signed = [each for each in self._on_log if each[1] == finding.path and each[3] == finding.sequencer]
+        over = [each for each in signed if each[0] >= own - 1]
+        if not (own and over):
+            return finding
+        return replace(finding, anchor=replace(min(over, key=lambda each: each[0])[2], claim=None))
 
     def _collected(self) -> list[tuple[CollectedHead, bytes]]:
         """Return each head once, if a sequencer of the log signed it."""

@@ -8,6 +8,7 @@ import hashlib
 import os
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from itertools import chain
 
 from msgspec import Struct, field
@@ -15,7 +16,7 @@ from msgspec import Struct, field
 from enc.audit.archive_reader import read_header, read_lines
 from enc.audit.collected_heads import MAX_SIGNERS, CollectedHead, signer_of
 from enc.audit.contradictions import first_contradiction
-from enc.audit.event_check import RULE_TYPES, check_line, light_events
+from enc.audit.event_check import RULE_TYPES, check_line, light_event, light_events
 from enc.audit.finding import Finding, finding_of
 from enc.audit.spilling_store import SpilledCommits, SpillingStore
 from enc.core.errors import EncError
@@ -164,7 +165,7 @@ def _replay(path: str, heads: Sequence[CollectedHead], seqs: frozenset[int], rea
         replay.run(read)
         read = lambda lines, number: light_events(lines)  # noqa: E731
         result = replay.finish(held)
-        wrong = first_contradiction(result.held, replay.marks.bundles, replay.marks.places)
+        wrong = first_contradiction(result.held, replay.marks.bundles, replay.marks.places, partial(_ids, path))
         if wrong is None or (wrong.kind, wrong.index) in {(finding.kind, finding.before) for finding in found}:
             break
         found.append(wrong.finding(header.enclave, path))
@@ -180,6 +181,15 @@ def _replay(path: str, heads: Sequence[CollectedHead], seqs: frozenset[int], rea
 def observed_roots(held: Iterable[CollectedHead]) -> ObservedRoots:
     held = list(held)
     return ObservedRoots([each.head.ts for each in held], [each.claim for each in held if each.claim is not None])
+
+
+def _ids(path: str, first: int, count: int) -> list[bytes]:
+    """Return the ids of the events in `count` lines from line `first` on, as many as there are."""
+    try:
+        lines = (line for block in read_lines(path, first, first + count) for line in block)
+        return [event.id for event in map(light_event, lines)]
+    except EncError:
+        return []
 
 
 class _Replay:

@@ -21,6 +21,7 @@ from enc.core.trees.bundle import events_root, prove_membership
 from enc.core.trees.merkle_log import Edge, LogNodes, prove_inclusion
 from enc.core.trees.proof import LogLeaf
 from enc.core.trees.tree_head import sign_head
+from tests.core.registry_world import Registry, node_entry
 from tests.core.world import START, World, person, pub
 
 MANIFEST = {
@@ -202,17 +203,36 @@ def test_nobody_is_convicted_by_a_log_that_another_went_on_with(world: World) ->
     assert wrong.convicts
 
 
-def test_a_sequencer_is_bound_by_the_migrate_that_gave_it_the_log(world: World) -> None:
+def test_a_sequencer_is_bound_by_its_own_head_over_what_another_signed(world: World) -> None:
+    """The Migrate that gave it the log is the former sequencer's word, who may sign a second one."""
     moved = World(MANIFEST)
     moved.send("alice", "Migrate", moved.migrate("node2"))
     moved.send("alice", "message", "there", node="node2")
     event = finalize(moved.commit("carol", "message", "hello"), person("node2"), START + moved.next, 3)
-    verdict = log(moved, "unauthorised_event", 3, [*moved.events, event], by="node2")
-    assert verdict.convicts
-    assert any(pub("node") in each for each in verdict.not_proved)
+    events = [*moved.events, event]
+    alone = log(moved, "unauthorised_event", 3, events, by="node2")
+    assert (alone.convicts, alone.holds) == (False, True)
+    assert any(f"{pub('node')} signed event 0" in each for each in alone.not_proved)
+    own = head(moved, 1, by="node2")
+    assert log(moved, "unauthorised_event", 3, events, by="node2", anchor=own).convicts
+    loose = replace(own, bound_sig=None)
+    assert not log(moved, "unauthorised_event", 3, events, by="node2", anchor=loose).convicts
+    others = head(moved, 1)
+    refused(lambda: log(moved, "unauthorised_event", 3, events, by="node2", anchor=others), "not signed by this")
+    wrong = head(moved, 1, sha256(b"x"), by="node2")
+    refused(lambda: log(moved, "unauthorised_event", 3, events, by="node2", anchor=wrong), "anchor: the log has")
     rest = finalize(moved.commit("alice", "message", "no move"), NODE, moved.events[1].timestamp, 1)
     framed = log(moved, "sequencer_change", 2, [moved.events[0], rest, moved.events[2]], by="node2")
     assert (framed.convicts, framed.holds) == (False, True)
+
+
+def test_a_sequencer_is_bound_by_the_migrate_with_which_it_took_the_log(world: World) -> None:
+    """It signed the checkpoint root of everything before."""
+    moved = World(MANIFEST)
+    moved.send("alice", "message", "before")
+    moved.send("alice", "Migrate", moved.migrate("node2"), node="node2", takeover=True)
+    event = finalize(moved.commit("carol", "message", "hello"), person("node2"), START + moved.next, 3)
+    assert log(moved, "unauthorised_event", 3, [*moved.events, event], by="node2").convicts
 
 
 def test_a_log_in_evidence_has_a_bound(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -265,6 +285,136 @@ def test_nobody_is_convicted_by_a_bundle_that_was_cut(world: World) -> None:
 def test_a_state_that_nobody_made_convicts(world: World) -> None:
     wrong, over = claim(world, 1, [event.id for event in world.events[4:8]], sha256(b"a state"))
     assert log(world, "wrong_state_root", 7, bare(world), head=over, claim=wrong).convicts
+
+
+# What others can make of an honest node's statements
+
+
+@pytest.fixture(scope="module")
+def slotted() -> World:
+    """Return an honest log whose second bundle holds three events, of which the last sets a slot."""
+    made = World({**MANIFEST, "slots": [{"event": "Shared", "key": "topic", "operator": "owner", "ops": ["C"]}]})
+    for i in range(5):
+        made.send("alice", "message", f"number {i}")
+    made.send("alice", "Shared", {"key": "topic", "value": "hello"})
+    for i in range(9):
+        made.send("alice", "message", f"later {i}", at=5000 + i)
+    assert [bundle.count for bundle in made.memory.bundles] == [4, 3, 4, 4]
+    return made
+
+
+def proved(world: World, index: int) -> tuple[Claim, TreeHead]:
+    """Return the node's honest proof of the last event of a bundle, and its head."""
+    bundle = world.memory.bundles[index]
+    ids = [event.id for event in world.events[bundle.first_seq : bundle.first_seq + bundle.count]]
+    return claim(world, index, ids, bundle.state_hash)
+
+
+def test_an_entry_of_a_registry_without_its_content_convicts_nobody() -> None:
+    registry = Registry()
+    registry.send("alice", "Reg_Node", node_entry("alice"))
+    registry.send("alice", "Reg_Node", node_entry("alice", "https://other.example"))
+    events = list(registry.events)
+    events[1] = erase(events[1])
+    refused(lambda: log(registry, "unauthorised_event", 1, events), "no unauthorised_event at 1")
+    verdict = log(registry, "erasure_without_cause", 1, events)
+    assert (verdict.convicts, verdict.holds) == (False, True)
+    assert "missing from this copy" in verdict.proved[1]
+
+
+def test_a_manifest_without_its_content_convicts_nobody(world: World) -> None:
+    events = [erase(world.events[0]), *world.events[1:]]
+    refused(lambda: log(world, "unauthorised_event", 0, events), "no unauthorised_event at 0")
+    assert not log(world, "erasure_without_cause", 0, events).convicts
+
+
+def test_a_state_without_a_content_convicts_nobody(slotted: World) -> None:
+    """Also without the content of the very last event of the bundle."""
+    honest, over = proved(slotted, 1)
+    events = list(slotted.events)
+    events[6] = erase(events[6])
+    refused(lambda: log(slotted, "wrong_state_root", 6, events, head=over, claim=honest), "cannot be determined")
+    refused(lambda: log(slotted, "wrong_state_root", 6, head=over, claim=honest), "matches the log")
+
+
+def test_another_size_in_an_honest_proof_convicts_nobody(slotted: World) -> None:
+    """The padded tree of three events is also one of four, and that of four also one of three."""
+    honest, over = proved(slotted, 1)
+    wide = replace(honest, membership=replace(honest.membership, size=4))
+    for seq in range(4, 9):
+        call = lambda seq=seq: log(slotted, "wrong_bundle_boundary", seq, head=over, claim=wide)  # noqa: E731
+        refused(call, "matches the log|another fault")
+    whole = World({**MANIFEST, "bundle": {"size": 8, "timeout": 1000}})
+    for i in range(12):
+        whole.send("alice", "message", f"number {i}")
+    open_ = whole.events[:8]
+    honest, over = proved(whole, 0)
+    narrow = replace(honest, seq=5, membership=replace(prove_membership([e.id for e in open_], 5), size=7))
+    for cut in (whole.events, whole.events[:8], whole.events[:7]):
+        refused(lambda cut=cut: log(whole, "wrong_bundle_boundary", 7, cut, head=over, claim=narrow), "claim")  # type: ignore[misc]
+
+
+def test_an_event_that_is_repeated_later_convicts_nobody(slotted: World) -> None:
+    again = [*slotted.events, slotted.events[5]]
+    verdict = log(slotted, "unauthorised_event", 5, again)
+    assert (verdict.convicts, verdict.holds) == (False, True)
+    honest, over = proved(slotted, 1)
+    other = replace(honest, seq=5, membership=prove_membership([event.id for event in slotted.events[4:7]], 1))
+    refused(lambda: log(slotted, "wrong_bundle_boundary", 4, again, head=over, claim=other), "matches the log")
+
+
+def test_nobody_is_convicted_by_events_out_of_place_beyond_the_head(slotted: World) -> None:
+    again = [*slotted.events, slotted.events[2]]
+    verdict = log(slotted, "reordering", 2, again, head=head(slotted, 2))
+    assert (verdict.convicts, verdict.holds) == (False, True)
+
+
+def test_an_event_that_pads_its_bundle_may_be_repeated_by_anybody(slotted: World) -> None:
+    """The head of an honest log has the root of this one too."""
+    plain = World(MANIFEST)
+    for i in range(6):
+        plain.send("alice", "message", f"number {i}")
+    for i in range(5):
+        plain.send("alice", "message", f"later {i}", at=5000 + i)
+    again = [*plain.events[:7], *plain.events[6:]]
+    verdict = log(plain, "reordering", 6, again, head=head(plain, 3))
+    assert (verdict.convicts, verdict.holds) == (False, True)
+    assert any("that pads its bundle" in each for each in verdict.not_proved)
+
+
+def test_an_owner_and_a_new_node_do_not_convict_the_one_they_left(world: World) -> None:
+    """A forced move from an older copy, and the next event of the node that knew nothing of it."""
+    copy = World(MANIFEST)
+    for i in range(8):
+        copy.send("alice", "message", f"number {i}")
+    assert copy.events == world.events[:9]
+    copy.send("alice", "Migrate", copy.migrate("node2"), node="node2", takeover=True)
+    verdict = log(copy, "old_sequencer", 10, [*copy.events, world.events[10]])
+    assert (verdict.convicts, verdict.holds) == (False, True)
+
+
+def test_a_former_sequencer_does_not_convict_the_next_one(world: World) -> None:
+    """It signs the Migrate again, of a later time."""
+    moved = World(MANIFEST)
+    moved.send("alice", "Migrate", moved.migrate("node2"))
+    moved.send("alice", "message", "there", node="node2")
+    late = finalize(moved.events[1], NODE, moved.events[1].timestamp + 500, 1)
+    verdict = log(moved, "falling_timestamp", 2, [moved.events[0], late, moved.events[2]], by="node2")
+    assert (verdict.convicts, verdict.holds) == (False, True)
+
+
+def test_a_copied_manifest_and_the_log_that_replaced_it_convict_nobody(world: World) -> None:
+    """Someone sent the new node a copy of the Manifest before the owner moved the enclave there."""
+    moved = World(MANIFEST)
+    moved.send("alice", "Migrate", moved.migrate("node2"), node="node2", takeover=True)
+    for i in range(6):
+        moved.send("alice", "message", f"there {i}", node="node2")
+    copy = World(MANIFEST, node="node2").events[0]
+    assert copy.enclave == moved.state.enclave
+    events = [copy, *moved.events[1:]]
+    verdict = log(moved, "sequencer_change", 1, events, by="node2")
+    assert (verdict.convicts, verdict.holds) == (False, True)
+    assert any("a copy of the Manifest" in each for each in verdict.not_proved)
 
 
 # The log itself

@@ -17,7 +17,7 @@ from enc.core.machine.archive import unpack_events
 from enc.core.machine.audit_replay import AuditReplay
 from enc.core.machine.claim import Claim, WireClaim, claim_from_wire, is_proved
 from enc.core.machine.fault import Fault, FaultKind
-from enc.core.machine.observed_roots import ObservedRoots, contradiction
+from enc.core.machine.observed_roots import ObservedRoots, contradiction, is_run
 from enc.core.primitives.encoding import check_numbers, convert_json
 from enc.core.primitives.types import Event, TreeHead
 from enc.core.trees.tree_head import WireHead, check_bound_head, check_head, head_from_wire
@@ -60,6 +60,8 @@ class _Log(Struct):
     head: WireHead | None = None
     claim: WireClaim | None = None
     checkpoint: _Checkpoint | None = None
+    anchor: WireHead | None = None
+    """A head of the accused with the log's own root, which ties it to all events under it."""
 
 
 def check_single(enclave: bytes, sequencer: bytes, parts: Mapping[str, Any]) -> Verdict:
@@ -117,37 +119,59 @@ def check_order(enclave: bytes, sequencer: bytes, parts: Mapping[str, Any]) -> V
 def check_log(enclave: bytes, sequencer: bytes, parts: Mapping[str, Any]) -> Verdict:
     wire = convert_json(dict(parts), _Log, InvalidProof)
     check_numbers(InvalidProof, seq=wire.seq)
-    head = None if wire.head is None else head_from_wire(wire.head)
     claim = None if wire.claim is None else claim_from_wire(wire.claim)
-    if head is not None and not sequencer:
-        raise InvalidProof("evidence: sequencer: missing, but there is a head")
-    if head is not None and head.bound_sig is None:
-        check_head(head, sequencer)
-    elif head is not None:
-        check_bound_head(head, sequencer, enclave)
-    case = _Case(enclave, wire, head, claim)
+    heads = _signed(wire.head, enclave, sequencer), _signed(wire.anchor, enclave, sequencer)
+    case = _Case(enclave, sequencer, wire, heads, claim)
     case.replay()
     return case.verdict(sequencer)
+
+
+def _signed(wire: WireHead | None, enclave: bytes, sequencer: bytes) -> TreeHead | None:
+    """Return a head of the evidence; raise InvalidProof unless the accused signed it."""
+    if wire is None:
+        return None
+    head = head_from_wire(wire)
+    if not sequencer:
+        raise InvalidProof("evidence: sequencer: missing, but there is a head")
+    if head.bound_sig is None:
+        check_head(head, sequencer)
+    else:
+        check_bound_head(head, sequencer, enclave)
+    return head
 
 
 class _Case:
     """The replayed log of one piece of evidence."""
 
-    def __init__(self, enclave: bytes, wire: _Log, head: TreeHead | None, claim: Claim | None) -> None:
-        self._wire, self._head, self._claim = wire, head, claim
-        self._marks = ObservedRoots([head.ts] if head else (), [claim] if claim else ())
+    def __init__(
+        self,
+        enclave: bytes,
+        sequencer: bytes,
+        wire: _Log,
+        heads: tuple[TreeHead | None, TreeHead | None],
+        claim: Claim | None,
+    ) -> None:
+        self._wire, self._claim = wire, claim
+        self._head, self._anchor = heads
+        self._marks = ObservedRoots([head.ts for head in heads if head], [claim] if claim else ())
         asks_why = wire.fault == "erasure_without_cause"
         self._trial = AuditReplay(enclave, on_step=self._marks.step, check_erasures=asks_why)
-        self._attribution = LogAttribution()
+        self._attribution = LogAttribution(sequencer)
         self._unproved: list[int] = []
-        self._signers: set[bytes] = set()
-        """Signers of events that show the fault: a log may contain one seq twice."""
+        self._shown: list[tuple[int, int, bytes]] = []
+        """Events that show the fault: number, seq and signer. A log may contain one seq twice."""
+        self._claimed_ids: list[bytes] = []
         self.faults: list[Fault] = []
 
     def replay(self) -> None:
         enc_v, sought = None, (self._wire.fault, self._wire.seq)
+        run = range(0)
+        if self._claim is not None:
+            first = self._claim.seq - self._claim.membership.ei
+            run = range(first, first + self._claim.membership.size)
         for event in unpack_events(_unpacked(self._wire.log), max_line=MAX_LINE, max_total=MAX_LOG):
-            if self._trial.events >= MAX_EVENTS:
+            number = self._trial.events
+            if number >= MAX_EVENTS:
                 raise InvalidProof(f"evidence: a log of over {MAX_EVENTS} events")
             try:
                 enc_v = manifest_version(event) if enc_v is None else enc_v
@@ -156,13 +180,27 @@ class _Case:
                 self._unproved.append(event.seq)
             if event.enclave != self._trial.enclave:
                 self._unproved.append(event.seq)
-            self._attribution.add(event)
+            if number in run:
+                self._claimed_ids.append(event.id)
             known = len(self._trial.faults)
             self._trial.add(event)
-            if any((fault.kind, fault.seq) == sought for fault in self._trial.faults[known:]):
-                self._signers.add(event.sequencer)
+            found = self._trial.faults[known:]
+            self._attribution.add(event, found)
+            if any((fault.kind, fault.seq) == sought for fault in found):
+                self._shown.append((number, event.seq, event.sequencer))
         self.faults = self._trial.finish()
         self._marks.end(self._trial)
+        self._cover()
+
+    def _cover(self) -> None:
+        """Tie the accused to the events under the anchor."""
+        if self._anchor is None:
+            return
+        mark = self._marks.at(self._anchor.ts)
+        if mark is None or mark.root != self._anchor.r:
+            raise InvalidProof("evidence: anchor: the log has another root, or another size")
+        if self._anchor.bound_sig is not None:
+            self._attribution.cover(mark.end)
 
     def verdict(self, sequencer: bytes) -> Verdict:
         kind = self._wire.fault
@@ -199,17 +237,22 @@ class _Case:
             return False, (finding,), ("who erased it: contents are not signed by the node that serves them",)
         if kind in _PLACE_KINDS:
             return self._placed(finding, sequencer)
-        if sequencer not in self._signers:
+        signed = [(number, seq) for number, seq, key in self._shown if key == sequencer]
+        if not signed:
             raise InvalidProof("evidence: the event is another sequencer's")
-        is_bound, open_ = self._attribution.binds(seq, sequencer, self._trial, self.faults)
-        signed = f"{sequencer.hex()} signed it" + (" for this place: no honest sequencer does" if is_bound else "")
-        return is_bound, (finding, signed), open_
+        number = next((number for number, at in signed if number == at), signed[0][0])
+        open_ = self._attribution.unbound(number)
+        words = f"{sequencer.hex()} signed it" + ("" if open_ else " for this place: no honest sequencer does")
+        return not open_, (finding, words), open_
 
     def _placed(self, finding: str, sequencer: bytes) -> tuple[bool, tuple[str, ...], tuple[str, ...]]:
         mark = self._marks.at(self._head.ts) if self._head is not None else None
         if self._head is None or mark is None or mark.root != self._head.r or mark.seq <= self._wire.seq:
             return False, (finding,), ("that the node shows this log to others: no signed head covers it",)
         over = f"{sequencer.hex()} signed a head of {self._head.ts} bundles that matches this log"
+        if not self._attribution.is_list_faulty(mark.end):
+            why = "who caused it: under the head, the log is in order, or an event that pads its bundle is repeated"
+            return False, (finding, over), (why,)
         return True, (finding, over), ()
 
     def _headed(self, sequencer: bytes) -> tuple[bool, tuple[str, ...], tuple[str, ...]]:
@@ -228,8 +271,8 @@ class _Case:
         )
         if not mark.is_closed:
             return False, proved, (f"that bundle {head.ts - 1} holds no event after {mark.seq}: ask for a later log",)
-        is_bound, open_ = self._attribution.binds(mark.seq, sequencer, self._trial, self.faults)
-        return is_bound, proved, open_
+        open_ = self._attribution.unbound(max(mark.closed_by, mark.end - 1))
+        return not open_, proved, open_
 
     def _outlived(self, sequencer: bytes, head: TreeHead) -> tuple[bool, tuple[str, ...], tuple[str, ...]]:
         """Judge a matching head from a signer whose term had ended before the head's last event."""
@@ -268,9 +311,15 @@ class _Case:
         found = contradiction(claim, bundle, place.at)
         if found is None or found[:2] != (self._wire.fault, self._wire.seq):
             raise InvalidProof("evidence: the claim matches the log, or has another fault than claimed")
+        unknown = self._trial.roots_unknown_from
+        if found[0] == "wrong_bundle_boundary" and not is_run(self._claimed_ids, claim):
+            raise InvalidProof("evidence: the claimed bundle does not hold exactly these events")
+        if found[0] == "wrong_state_root" and unknown is not None and unknown <= bundle.last_seq:
+            raise InvalidProof("evidence: the state cannot be determined")
         under = f"{sequencer.hex()} signed a head of {head.ts} bundles that covers: {found[2]}"
-        is_bound, open_ = self._attribution.binds(bundle.last_seq, sequencer, self._trial, self.faults)
-        return is_bound, (under,), open_
+        last = bundle.closed_by if bundle.is_closed else place.at - claim.membership.ei + claim.membership.size
+        open_ = self._attribution.unbound(max(last, place.at))
+        return not open_, (under,), open_
 
 
 def _unpacked(text: str) -> bytes:

@@ -1,51 +1,96 @@
-"""Attribution of a log in evidence: which signer is responsible for everything before a given event.
+"""Attribution of a log in evidence: whether the accused key itself signed the log up to an event.
 
 No event names the one before it. So a log from which someone removed an event or a content, or into
-which a stranger inserted one, looks like a log that its sequencer got wrong. A sequencer is
-responsible up to an event
+which another signer put one, looks like a log that its sequencer got wrong. Only signatures of the
+accused count, and only for what they bind:
 
- 1. if nothing before it is missing, out of place or erased, and no stranger signed there
- 2. and if it signed all of it, or began its term with a valid Migrate, which fixes the log until then.
+ 1. an event that it signed at its own seq: an honest sequencer signs one event for each seq
+ 2. a Migrate that it finalised with the right checkpoint root: this root covers the ids of all events before it
+ 3. a head that it signed, bound to the enclave, with the log's own root: this root covers all events under it
+
+An earlier sequencer's events bind a later sequencer by 2 and 3 alone. The Migrate by which an
+earlier sequencer hands the enclave over does not: that sequencer may sign a second one, after other
+events. Nor does event 0 before a forced Migrate that does not fit it: anyone can send a node a copy
+of a Manifest, and the log that the owner then moves there replaces it. No signature of a sequencer
+shows that a content was still there.
 """
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 
-from enc.core.machine.audit_replay import AuditReplay
 from enc.core.machine.fault import Fault
 from enc.core.primitives.types import Event
 
-_BY_OTHERS = ("sequencer_change", "old_sequencer", "erasure_without_cause")
-"""Faults that the author of the evidence may have caused."""
-
 
 class LogAttribution:
-    """Gets every event of the log, in order."""
+    """Gets every event of the log, in order, after the replay has got it."""
 
-    def __init__(self) -> None:
-        self._events = 0
-        self._first_misplaced: int | None = None
+    def __init__(self, key: bytes) -> None:
+        self._key = key
+        self._events = self._covered = 0
+        self._misplaced: int | None = None
+        self._repeated: int | None = None
+        self._missing: Fault | None = None
+        self._others: list[tuple[int, int, bytes]] = []
+        """Runs of events that another key signed: number of the first and last event, and the
+        key."""
+        self._last_id = b""
+        self._may_be_copy = False
+        """Whether event 0 may be a copied Manifest (docs/protocol.md, section 15.3)."""
 
-    def add(self, event: Event) -> None:
-        if self._first_misplaced is None and event.seq != self._events:
-            self._first_misplaced = self._events
-        self._events += 1
+    def add(self, event: Event, found: Sequence[Fault]) -> None:
+        """Record an event; `found` are the faults that the replay found in it."""
+        number, self._events = self._events, self._events + 1
+        if self._misplaced is None and event.seq != number:
+            self._misplaced = number
+        if self._repeated is None and event.id == self._last_id:
+            self._repeated = number
+        if self._missing is None:
+            self._missing = next((fault for fault in found if fault.kind == "erasure_without_cause"), None)
+        self._last_id = event.id
+        if event.sequencer != self._key:
+            self._add_other(number, event.sequencer)
+        elif event.type == "Migrate" and self._misplaced is None and not found:
+            self._covered = number
+        elif event.type == "Migrate" and number == 1:
+            self._may_be_copy = True
 
-    def binds(self, seq: int, key: bytes, trial: AuditReplay, faults: Iterable[Fault]) -> tuple[bool, tuple[str, ...]]:
-        """Return whether the log up to an event binds a key, and what remains assumed or missing."""
-        faults = list(faults)
-        if self._first_misplaced is not None and self._first_misplaced <= seq + 1:
-            return False, (f"that the log is complete: event {self._first_misplaced} is not at its seq",)
-        other = next((each for each in faults if each.kind in _BY_OTHERS and each.seq < seq), None)
-        if other is not None:
-            return False, (f"that the log is unaltered: event {other.seq}: {other.what}",)
-        terms = [term for term in trial.sequencers if term[1] <= seq]
-        if not terms or (len(terms) == 1 and terms[0][0] == key):
-            return True, ()
-        (before, _), (last, first) = terms[-2] if len(terms) > 1 else (b"", 0), terms[-1]
-        if last != key:
-            return False, (f"that this log belongs to {key.hex()}: {last.hex()} signed event {seq}",)
-        is_taken = any(each.seq == first and each.kind == "sequencer_change" for each in faults)
-        if first in trial.moves and not is_taken:
-            return True, ()
-        handed = f"that {before.hex()}, who signed the events before {first}, signed no other events for them"
-        return first - 1 in trial.moves and not is_taken, (handed,)
+    def _add_other(self, number: int, key: bytes) -> None:
+        if self._others and self._others[-1][1:] == (number - 1, key):
+            self._others[-1] = (self._others[-1][0], number, key)
+        else:
+            self._others.append((number, number, key))
+
+    def cover(self, events: int) -> None:
+        """Record that a head of the accused has the root of the log after this many events."""
+        self._covered = max(self._covered, events)
+
+    def is_list_faulty(self, events: int) -> bool:
+        """Return whether the first events, which a head covers, cannot be those of an honest log.
+
+        A repeated event is not counted: a bundle's tree is padded with its last id, so that anyone
+        may repeat that event without changing the root.
+        """
+        return (
+            self._misplaced is not None
+            and self._misplaced < events
+            and (self._repeated is None or self._repeated >= events)
+        )
+
+    def unbound(self, number: int) -> tuple[str, ...]:
+        """Return why the log up to event `number` does not bind the key; nothing if it does."""
+        if number >= self._events:
+            return ("that the log goes on as the fault requires: it ends before",)
+        if self._misplaced is not None and self._misplaced <= number:
+            return (f"that the log is complete: event {self._misplaced} is not at its seq",)
+        if self._missing is not None and self._missing.seq <= number:
+            return (f"that the log is unaltered: event {self._missing.seq}: {self._missing.what}",)
+        if self._may_be_copy and number and not self._covered:
+            return ("that event 0 is of the same log: anyone may have sent the accused a copy of the Manifest",)
+        for first, last, key in self._others:
+            after = max(first, self._covered)
+            if after <= min(last, number):
+                return (
+                    f"that the log is {self._key.hex()}'s own: {key.hex()} signed event {after}, and no Migrate or "
+                    f"head that {self._key.hex()} signed covers it",
+                )
+        return ()

@@ -4,9 +4,9 @@ event  an event that does not verify by itself. No signature shows who altered i
 order  two events that one sequencer signed with descending timestamps. Their signatures convict it.
 log    the log from its Manifest on, without the contents that no rule needs, and, if the fault is in
        one, a signed head or a node's proof under it. A checker replays the log (enc.core.machine.audit_replay) and
-       must find the same fault in the same place. The sequencer signed every event, so it cannot claim
-       that the log was different. This convicts only a signer that is responsible for everything
-       before the fault (LogAttribution).
+       must find the same fault in the same place. This convicts only a signer whose own signatures bind
+       it to everything before the fault (LogAttribution). If other sequencers signed a part of the log, an
+       `anchor` does: a head that the accused signed over that part.
 """
 
 import base64
@@ -40,6 +40,7 @@ def log_parts(
     head: TreeHead | None = None,
     claim: Claim | None = None,
     checkpoint: tuple[int, bytes] | None = None,
+    anchor: TreeHead | None = None,
 ) -> dict[str, Any]:
     return {
         "fault": fault,
@@ -48,4 +49,5 @@ def log_parts(
         "head": None if head is None else wire_head(head),
         "claim": None if claim is None else claim.wire(),
         "checkpoint": None if checkpoint is None else {"seq": checkpoint[0], "ct_root": checkpoint[1].hex()},
+        "anchor": None if anchor is None else wire_head(anchor),
     }

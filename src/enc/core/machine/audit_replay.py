@@ -30,7 +30,7 @@ from enc.core.machine.state import EnclaveState, Transition
 from enc.core.primitives.hashing import log_leaf
 from enc.core.primitives.types import Event
 from enc.core.rules.content import parse_migrate, revised_id
-from enc.core.rules.policy_types import Effects
+from enc.core.rules.policy_types import Effects, kept_types
 from enc.core.trees.bundle import closes_before
 from enc.core.trees.merkle_log import Edge
 from enc.core.trees.state_key import LIFECYCLE_KEY, RBAC, STATUS, identity_key
@@ -109,7 +109,9 @@ class AuditReplay:
             self._add_fault("gap", gap.first, str(gap), gap.before)
         for seq in self._seen_commits.all_unexplained() if self._checks_erasures else ():
             self._add_fault(
-                "erasure_without_cause", seq, "its content is erased without an Update, a Delete or an auto-delete"
+                "erasure_without_cause",
+                seq,
+                "its content is missing from this copy, without an Update, a Delete or an auto-delete",
             )
         if sort:
             self.faults.sort(key=lambda fault: (fault.seq, fault.kind))
@@ -143,6 +145,10 @@ class AuditReplay:
                 kind: FaultKind = "gap" if event.seq else "unauthorised_event"
                 what = "the log does not start with its Manifest: nothing in it can be judged"
                 self._add_fault(kind, 0, what, event.seq)
+            self._mark_unknown(0)
+            return
+        if event.content is None:
+            self._add_fault("erasure_without_cause", 0, _missing(event))
             self._mark_unknown(0)
             return
         try:
@@ -308,8 +314,8 @@ class AuditReplay:
             raise _refusal("it belongs to another enclave")
         if self._seen_commits.is_duplicate(event):
             raise _refusal("the commit is already in the log")
-        if is_withheld(event, state.policy.predefined):
-            raise _Erased(f"the content of a {event.type} is never erased")
+        if event.content is None and is_withheld(event, kept_types(state.policy)):
+            raise _Erased(_missing(event))
         effects = judge(state, event, self.store, sequencer=event.sequencer, takeover=True)
         if event.type not in state.policy.predefined and not state.policy.registry and effects == NOTHING:
             if len(self._allowed) >= MAX_ALLOWED:
@@ -343,7 +349,7 @@ class AuditReplay:
             self._seen_commits.explain(gone)
         if event.content is not None or not self._checks_erasures:
             return
-        if event.type != "Update" and event.type in (self.state.policy.predefined if self.state else ()):
+        if self.state is not None and is_withheld(event, kept_types(self.state.policy)):
             return
         target = self.store.target(revised_id(event)) if event.type == "Update" else None
         if not target_of(event).auto_delete and not (target and target.auto_delete):
@@ -360,6 +366,10 @@ class _Erased(_Refusal):
 
 def _refusal(message: str) -> EncError:
     return _Refusal(message)
+
+
+def _missing(event: Event) -> str:
+    return f"the content of this {event.type}, which no rule lets anyone erase, is missing from this copy"
 
 
 def _new_sequencer(event: Event) -> bytes | None:

@@ -1,7 +1,7 @@
 """What a replay records for checking heads and claims: roots at sizes, bundles by index, ids of
 events."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from msgspec import Struct
 
@@ -12,6 +12,7 @@ from enc.core.machine.fault import FaultKind
 from enc.core.machine.state import ClosedBundle, Transition
 from enc.core.primitives.hashing import log_leaf
 from enc.core.primitives.types import Event
+from enc.core.trees.bundle import events_root
 from enc.core.trees.merkle_log import Edge
 
 
@@ -21,9 +22,13 @@ class ObservedRoot(Struct, frozen=True):
     root: bytes
     seq: int
     sequencer: bytes
+    end: int
+    """How many events of the log it covers."""
     is_closed: bool = True
     """Whether events of its own sequencer closed the last bundle by the rule, rather than the clock
     or another key."""
+    closed_by: int = -1
+    """Number of the event that closed the last bundle: its own last one, or the next."""
 
 
 class ObservedBundle(Struct, frozen=True):
@@ -38,6 +43,8 @@ class ObservedBundle(Struct, frozen=True):
     events_root: bytes
     state_hash: bytes
     is_closed: bool = True
+    closed_by: int = -1
+    """As in ObservedRoot."""
 
 
 class EventPosition(Struct, frozen=True):
@@ -73,7 +80,7 @@ class ObservedRoots:
                 self._close(bundle, self._last, self._events)
             return
         if event.seq in self._places:
-            self.places[event.seq] = EventPosition(event.id, self._events)
+            self.places.setdefault(event.seq, EventPosition(event.id, self._events))
         for i, bundle in enumerate(transition.closed):
             has_event = i == len(transition.closed) - 1 and transition.state.bundle is None
             last = (event.seq, event.sequencer) if has_event else self._last
@@ -85,11 +92,11 @@ class ObservedRoots:
         """Record a closed bundle; `end` is the number of events up to its last."""
         self._edge = self._edge.with_leaf(log_leaf(bundle.events_root, bundle.state_hash))
         if self._edge.size in self._sizes:
-            self._marks[self._edge.size] = ObservedRoot(self._edge.root(), *last, is_closed)
+            self._marks[self._edge.size] = ObservedRoot(self._edge.root(), *last, end, is_closed, self._events)
         if bundle.index in self._claimed:
             roots = bundle.events_root, bundle.state_hash
             first = bundle.first_seq, end - bundle.count
-            self.bundles[bundle.index] = ObservedBundle(*first, bundle.count, last[0], *roots, is_closed)
+            self.bundles[bundle.index] = ObservedBundle(*first, bundle.count, last[0], *roots, is_closed, self._events)
 
     def end(self, replay: AuditReplay) -> None:
         """Record the bundle that is still open, as far as it goes."""
@@ -98,7 +105,7 @@ class ObservedRoots:
             return
         open_, index, root = state.bundle, state.log.size, replay.root()
         if index + 1 in self._sizes and root is not None:
-            self._marks[index + 1] = ObservedRoot(root, state.seq, self._last[1], is_closed=False)
+            self._marks[index + 1] = ObservedRoot(root, state.seq, self._last[1], self._events, is_closed=False)
         if index in self._claimed:
             roots = open_.events_root(), state_hash(state, replay.store)
             first = open_.first_seq, self._events - open_.count
@@ -109,12 +116,17 @@ def contradiction(claim: Claim, bundle: ObservedBundle, at: int) -> tuple[FaultK
     """Return how a proved claim contradicts the log's own bundle: kind, seq and description; None
     if it does not.
 
-    `at` is the number of the claim's event in the log, counted from 0.
+    `at` is the number of the claim's event in the log, counted from 0. Anyone can write another
+    size or index of the same padded tree into a node's proof, so a bundle with the log's own
+    `events_root` has the log's own boundaries, whatever the claim says. Of another one the caller
+    must check that the claimed events have the claimed `events_root`.
     """
     size, first_at = claim.membership.size, at - claim.membership.ei
-    if (first_at, size) != (bundle.first_at, bundle.count):
-        if not bundle.is_closed and size >= bundle.count and first_at == bundle.first_at:
-            return None  # the log continues after the archive's end
+    if claim.leaf.events_root != bundle.events_root:
+        if (first_at, size) == (bundle.first_at, bundle.count):
+            return None  # not these events
+        if not bundle.is_closed and (size >= bundle.count or first_at != bundle.first_at):
+            return None  # the log may continue after the archive's end
         starts = bundle.first_seq + first_at - bundle.first_at
         seq = min(starts, bundle.first_seq) if starts != bundle.first_seq else starts + min(size, bundle.count)
         drawn = f"the node put {size} events from {starts} on into bundle {claim.index}"
@@ -123,3 +135,9 @@ def contradiction(claim: Claim, bundle: ObservedBundle, at: int) -> tuple[FaultK
         what = f"the node put the state {claim.leaf.state_hash.hex()} into bundle {claim.index}"
         return "wrong_state_root", bundle.last_seq, f"{what}; after its events it is {bundle.state_hash.hex()}"
     return None
+
+
+def is_run(ids: Sequence[bytes], claim: Claim) -> bool:
+    """Return whether exactly these events are the claim's bundle: an honest proof still verifies
+    after its size was changed."""
+    return len(ids) == claim.membership.size and events_root(ids) == claim.leaf.events_root

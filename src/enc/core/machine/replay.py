@@ -28,7 +28,7 @@ from enc.core.machine.memory import EnclaveMemory
 from enc.core.machine.state import EnclaveState, StoredEnclave, Transition
 from enc.core.primitives.types import PREDEFINED, Event
 from enc.core.rules.content import revised_id
-from enc.core.rules.policy_types import Effects
+from enc.core.rules.policy_types import Effects, kept_types
 from enc.core.trees.bundle import OpenBundle
 
 MAX_ALLOWED = 65_536
@@ -105,8 +105,8 @@ class Replay:
         return self._state
 
     @property
-    def _predefined(self) -> frozenset[str]:
-        return self._state.policy.predefined if self._state else PREDEFINED
+    def _kept(self) -> frozenset[str]:
+        return kept_types(self._state.policy) if self._state else PREDEFINED
 
     @property
     def events(self) -> int:
@@ -221,7 +221,7 @@ class Replay:
             raise InvalidArchive("enclave: an event of another enclave")
         if state is None and event.type != "Manifest":
             raise InvalidArchive("a log starts with its Manifest")
-        check_content_present(event, self._predefined)
+        check_content_present(event, self._kept)
 
     def _check_time(self, event: Event) -> None:
         if self._state is not None and event.timestamp < self._state.min_timestamp:

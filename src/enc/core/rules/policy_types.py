@@ -10,7 +10,7 @@ from typing import Any, Literal, Protocol
 from msgspec import Struct
 from msgspec.structs import replace
 
-from enc.core.primitives.types import Commit, KeyRecord, RecordKind, Target
+from enc.core.primitives.types import REGISTRY_TYPES, Commit, KeyRecord, RecordKind, Target
 from enc.core.rules.dialect import Dialect
 from enc.core.trees.bundle import BundleConfig
 from enc.core.trees.state_key import CLOSED, Namespace, gate_key, identity_key, status_key
@@ -290,6 +290,12 @@ class Policy(Protocol):
     def traits_of(self, bitmask: int) -> list[str]:
         """Return the names of the traits held."""
         ...
+
+
+def kept_types(policy: Policy) -> frozenset[str]:
+    """Return the types whose contents, those of Updates excepted, are never erased: the rules read
+    them."""
+    return policy.predefined | REGISTRY_TYPES if policy.registry else policy.predefined
 
 
 def recipients(
