@@ -1,0 +1,1 @@
+"""Honest logs and heads, and people who would frame their nodes with them."""
