@@ -39,6 +39,7 @@ from enc.core.trees.tree_head import sign_head
 from enc.node.api.registry import RegistryApi
 from enc.node.read.proofs import Proofs
 from enc.node.read.request_handlers import SealedHandlers
+from enc.node.read.steps import finish
 from enc.node.sequence.admitted import AdmittedCommit, CommitOutcome
 from enc.node.sequence.sequencer import Sequencer
 from enc.node.sequence.state_cache import StateCache
@@ -177,7 +178,7 @@ class Simulator:
         looks = {"nodes": api._node, "enclaves": api._enclave, "resolve": api._resolve, "identity": api._identity}
         params = {"type": "http", "query_string": request.url.query, "headers": [], "path_params": {LOOKUPS[kind]: key}}
         asked = HttpRequest(params)
-        return api._with_optional_proof(looks[kind])(asked) if key else api._list(asked)
+        return finish(api._with_optional_proof(looks[kind])(asked) if key else api._list(asked))
 
     def _public(self, enclave: bytes, kind: str, asked: httpx.QueryParams) -> bytes:
         def work(proofs: Proofs) -> Json:
@@ -207,7 +208,7 @@ class Simulator:
         request = parse_request(body)
         self.asked = open_request(request, self.key, self.clock.now // 1000).body
         keys = node_keys(request.token, self.key, request.enclave)
-        answer = self._say(request.type, lambda: answer_text(keys, self.answers.answer(request)))
+        answer = self._say(request.type, lambda: answer_text(keys, finish(self.answers.answer(request))))
         return encode(seal_answer(keys, answer, os.urandom(NONCE_SIZE)))
 
     # Subscriptions
@@ -257,7 +258,7 @@ class Socket:
         self.node.asked, filter_ = opened.body, parse_filter(self.node.apply_lie("filter", opened.body["filter"]))
         access = self.node.answers.access(request.enclave, request.from_)
         access.check_reads()
-        items, more = self.node.answers.page(access, filter_, MAX_PAGE)
+        items, more = finish(self.node.answers.page(access, filter_, MAX_PAGE))
         self._live[sub_id] = (opened.keys, filter_)
         stored = [self._event(sub_id, opened.keys, item.json) for item in items]
         return [*stored, {"type": "EOSE", "sub_id": sub_id, **({"more": True} if more else {})}]

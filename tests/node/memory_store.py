@@ -259,6 +259,9 @@ class MemoryStore(PushMemory):
             if item.status != "deleted" and filter_.matches(item.event) and readable.admits(item.event, subject):
                 yield search_item(item.event, item.updated_by)
 
+    def find_in_steps(self, enclave: bytes, filter_: Filter, readable: ReadRights) -> Iterator[Sequence[SearchItem]]:
+        return ((item,) for item in self.find(enclave, filter_, readable))
+
     # Bundles and heads
 
     def bundle(self, enclave: bytes, index: int) -> ClosedBundle | None:

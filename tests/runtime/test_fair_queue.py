@@ -202,6 +202,19 @@ def test_a_job_that_was_put_back_is_always_accepted() -> None:
         queue.put(C, "no room")
 
 
+def test_a_job_is_moved_to_an_identity_and_can_still_be_displaced() -> None:
+    queue = FairQueue[str](3, 3, levels=2)
+    for name in ("a1", "a2", "a3"):
+        queue.put(("a", None), name)
+    for _ in range(3):
+        turn = queue.take()
+        assert turn is not None
+        queue.move(("a", turn.item), turn.item)
+        queue.finish(turn, 1)
+    assert len(queue) == 3
+    assert queue.put(("b", None), "b1") in ("a1", "a2", "a3")
+
+
 # Bounds
 
 

@@ -242,3 +242,29 @@ def test_the_refusal_has_the_message_that_was_given() -> None:
     limiter.take("a")
     with pytest.raises(RateLimited, match="too many heads"):
         limiter.take("a")
+
+
+def test_work_that_was_done_is_charged_even_into_debt() -> None:
+    clock = Clock()
+    limiter = RateLimiter(10, 20, clock)
+    limiter.charge("a", 50)
+    with pytest.raises(RateLimited) as e:
+        limiter.take("a")
+    assert e.value.context == {"retry_after_ms": 3100}
+    clock.now += 3.1
+    limiter.take("a")
+    limiter.charge("b", 19)
+    limiter.take("b")
+    with pytest.raises(RateLimited):
+        limiter.take("b")
+
+
+def test_a_charge_is_bounded_in_keys_and_without_a_rate_free() -> None:
+    clock = Clock()
+    limiter, free = RateLimiter(1, 1, clock, max_keys=2), RateLimiter(0, 1, clock)
+    for key in "abc":
+        limiter.charge(key, 5)
+        free.charge(key, 5)
+    assert (len(limiter), len(free)) == (2, 0)
+    with pytest.raises(MisuseError):
+        limiter.charge("a", -1)

@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from concurrent.futures import TimeoutError as FutureTimeout
+from functools import cache
 from urllib.parse import urlsplit
 
 import structlog
@@ -60,8 +61,13 @@ TOTALS_S = 5.0
 _log = structlog.get_logger("enc.node")
 
 
+@cache
+def _document() -> bytes:
+    return encode(document())
+
+
 async def _openapi() -> tuple[int, str, bytes]:
-    return 200, "application/json", encode(document())
+    return 200, "application/json", _document()
 
 
 class Node:
@@ -156,7 +162,7 @@ class Node:
             self.states, self.store, self.key, self._now, identities, self._checkpoint, max_page=limits.page_bytes
         )
         self.executor = ThreadPoolExecutor(READERS, thread_name_prefix="answers")
-        reads = ReadPool(handlers, self.executor)
+        reads = ReadPool(handlers, self.executor, identities, addresses)
         self.pages = StatusPages(self.config, self.key.public, self.sequencer, self.metrics)
         pages = {
             "/info": self.pages.info,

@@ -147,14 +147,24 @@ class FairQueue(Generic[T]):
             except (RateLimited, Unavailable):
                 self._forget_if_idle(leaf)
                 raise
-            leaf.fresh.append(item)
-            self._count_fresh(leaf, 1)
-            self._add_waiting(leaf)
+            self._append(leaf, item)
             return displaced
+
+    def move(self, sender: Sender, item: T) -> None:
+        """Add a job that was taken only to find out its sender's inner keys: always accepted, and
+        the last of this sender's jobs.
+        """
+        with self._lock:
+            self._append(self._find(sender), item)
+
+    def _append(self, leaf: _Member[T], item: T) -> None:
+        leaf.fresh.append(item)
+        self._count_fresh(leaf, 1)
+        self._add_waiting(leaf)
 
     def put_back(self, sender: Sender, item: T) -> None:
         """Add a job that was taken and has more to do: always accepted, and first among its sender's
-        jobs. The sender's inner keys may differ from those that it was taken from.
+        jobs. It is never displaced.
         """
         with self._lock:
             leaf = self._find(sender)

@@ -86,6 +86,23 @@ class RateLimiter:
         if over > _SLACK:
             raise RateLimited(self._message, retry_after_ms=ceil(over / per_s * 1000))
 
+    def charge(self, key: bytes | str, cost: float) -> None:
+        """Take `cost` tokens for work that was done already, if need be into debt: what it costs was
+        not known when the request was accepted. O(1).
+        """
+        if not self._per_s:
+            return
+        if not 0 <= cost < inf:
+            raise MisuseError("a cost must be 0 or more")
+        with self._lock:
+            now, bucket, used = self._clock(), self._buckets.get(key), 0.0
+            if bucket is not None:
+                used = max(bucket[0] - (now - bucket[1]) * self._per_s, 0.0)
+                self._buckets.move_to_end(key)
+            self._buckets[key] = used + cost, now
+            if bucket is None and len(self._buckets) > self._max_keys:
+                self._buckets.popitem(last=False)
+
 
 @lru_cache(maxsize=8192)
 def address_key(text: str) -> str:

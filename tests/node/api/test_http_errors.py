@@ -274,7 +274,7 @@ def broken(node: Served) -> httpx.Response:
         raise RuntimeError("a secret of ours")
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(node.store, "find", fail)
+        patch.setattr(node.store, "find_in_steps", fail)
         return enclave.ask_raw("alice", "Query", filter={})
 
 

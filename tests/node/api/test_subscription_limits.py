@@ -32,11 +32,11 @@ class Breaking(MemoryStore):
 
     good = 1 << 30
 
-    def find(self, *args: Any) -> Iterator[Any]:
+    def find_in_steps(self, *args: Any) -> Iterator[Any]:
         self.good -= 1
         if self.good < 0:
             raise Unavailable("no disk", retry_after_ms=1000)
-        return super().find(*args)
+        return super().find_in_steps(*args)
 
 
 @pytest.mark.parametrize("good", [0, 1])

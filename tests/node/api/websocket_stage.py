@@ -207,7 +207,7 @@ class Stage:
         self.answers = SealedHandlers(
             self.states, self.store, NODE, self.clock, self.identities, self.sequencer.checkpoint, max_page=1 << 23
         )
-        self.reads = ReadPool(self.answers, self.hands)
+        self.reads = ReadPool(self.answers, self.hands, self.identities, self.addresses)
         self.api = WebSocketApi(self.intake, self.reads, self.hub, self.addresses, settings, NODE.public)
 
     def clock(self) -> int:

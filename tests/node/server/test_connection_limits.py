@@ -5,7 +5,7 @@ import socket
 import ssl
 import threading
 import weakref
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, suppress
 from pathlib import Path
@@ -21,7 +21,9 @@ from websockets.frames import Frame, Opcode
 
 from enc.core.log.commit import wire_commit
 from enc.node.api import read_pool
+from enc.node.assembly import READERS
 from enc.node.config import LimitSettings, NodeConfig
+from enc.node.store.events import SearchItem
 from enc.runtime.serving.closing import close_slow, close_stuck
 from enc.runtime.serving.http_protocol import CHUNK, MAX_HEAD
 from tests.node.api.http_requests import dialed, posted, read_response
@@ -459,19 +461,28 @@ def test_waiting_commits() -> None:
 def test_waiting_questions(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(read_pool, "MAX_WAITING_READS", 2)
     go_on = threading.Event()
-    with Served() as node, ThreadPoolExecutor(2) as pool:
+    with Served() as node, ThreadPoolExecutor(4) as pool:
         enclave = node.found(SMALL)
         answers = node.node.http._reads
-        find = node.store.find
-        monkeypatch.setattr(node.store, "find", lambda *args: (go_on.wait(PATIENCE_S), find(*args))[1])
-        sent = [pool.submit(enclave.seqs, "bob") for _ in range(2)]
-        node.until(lambda: answers._waiting == 2)
+        find, running = node.store.find_in_steps, threading.Semaphore(0)
+
+        def wait(*args: Any) -> Iterator[Sequence[SearchItem]]:
+            running.release()
+            go_on.wait(PATIENCE_S)
+            return find(*args)
+
+        monkeypatch.setattr(node.store, "find_in_steps", wait)
+        sent = [pool.submit(enclave.seqs, "bob") for _ in range(READERS)]
+        for _ in range(READERS):
+            assert running.acquire(timeout=PATIENCE_S)
+        sent += [pool.submit(enclave.seqs, "bob") for _ in range(2)]
+        node.until(lambda: len(answers._queue) == 2)
         error = enclave.denied("bob", "Query", filter={})
         assert (error.status, error.code) == (503, "UNAVAILABLE")
         assert bad(node.get(f"/{enclave.id.hex()}/sth")).code == "UNAVAILABLE"
         enclave.send("bob", "message", "writing goes on")
         go_on.set()
-        assert [future.result() for future in sent] == [[0, 1], [0, 1]]
+        assert [future.result() for future in sent] == [[0, 1]] * 4
         assert enclave.seqs("bob") == [0, 1]
 
 

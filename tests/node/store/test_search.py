@@ -92,6 +92,9 @@ WAYS = [
     {"MAX_WASTE": -1, "MAX_PROBE": 1},
     {"MAX_WASTE": 20, "PAGE_ROWS": 7},
     {"MAX_WASTE": -1, "PAGE_ROWS": 2, "PAGE_BYTES": 20},
+    {"MAX_WORK": 100, "WORK_STEP": 10},
+    {"MAX_WORK": 10, "WORK_STEP": 10, "MAX_WASTE": -1},
+    {"MAX_WORK": 50, "WORK_STEP": 10, "MAX_WASTE": -1, "MAX_RANGES": 0, "PAGE_ROWS": 2, "BATCH": 1},
 ]
 
 
@@ -100,7 +103,9 @@ def test_every_way_finds_what_a_look_at_each_event_finds(
     limits: dict[str, int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name, value in limits.items():
-        monkeypatch.setattr(search if name.startswith("PAGE") else search_plan, name, value)
+        for module in (search, search_plan):
+            if hasattr(module, name):
+                monkeypatch.setattr(module, name, value)
     rng, memory, store = random.Random(str(limits)), MemoryStore(), SqliteStore(tmp_path / "enc.db")
     log, found = random_log(rng, memory, store), 0
     Log(memory, store, meta={"n": "an enclave beside it"}).write()

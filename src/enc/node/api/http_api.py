@@ -96,9 +96,10 @@ class HttpApi:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         try:
-            self._rates.take(address_key(scope["client"][0] if scope["client"] else ""))
+            address = address_of(scope)
+            self._rates.take(address)
             if scope["path"] == "/" and scope["method"] == "POST":
-                await respond(send, 200, await self._post(scope, receive))
+                await respond(send, 200, await self._post(scope, receive, address))
                 self._count_response(200)
             elif scope["path"] == "/":
                 raise HTTPException(405, headers={"Allow": "POST"})
@@ -127,11 +128,12 @@ class HttpApi:
     def quick(self, body: bytes, host: str, finish: Finish) -> None:
         """Do what `__call__` does for a `POST /` whose body is complete; `finish` writes the response."""
         try:
-            self._rates.take(address_key(host))
+            address = address_key(host)
+            self._rates.take(address)
             if is_commit(body):
                 self._intake.submit(body, lambda result, _: self._finish(finish, result))
             else:
-                task = asyncio.get_running_loop().create_task(self._sealed(body, ("Query", "Pull")))
+                task = asyncio.get_running_loop().create_task(self._sealed(body, ("Query", "Pull"), address))
                 self._tasks.add(task)
                 task.add_done_callback(lambda done: self._finish_task(finish, done))
         except EncError as e:
@@ -156,10 +158,10 @@ class HttpApi:
             self._count_response(result.status)
             finish(result.status, encode(result.to_wire()), *error_headers(result))
 
-    async def _post(self, scope: Scope, receive: Receive) -> bytes:
+    async def _post(self, scope: Scope, receive: Receive, address: str) -> bytes:
         body = await self._read(scope, receive)
         if not is_commit(body):
-            return await self._sealed(body, ("Query", "Pull"))
+            return await self._sealed(body, ("Query", "Pull"), address)
         future: asyncio.Future[Result] = asyncio.get_running_loop().create_future()
         self._intake.submit(body, lambda result, _: None if future.done() else future.set_result(result))
         result = await future
@@ -167,12 +169,11 @@ class HttpApi:
             return encode(wire_receipt(result))
         raise result
 
-    async def _sealed(self, body: bytes, types: tuple[str, ...]) -> bytes:
+    async def _sealed(self, body: bytes, types: tuple[str, ...], address: str) -> bytes:
         request = parse_request(body)
         if request.type not in types:
             raise InvalidQuery(f"type: expected {' or '.join(types)} at this path")
-        answer: bytes = await self._reads.run(self._reads.handlers.answer, request)
-        return answer
+        return await self._reads.run_steps(address, self._reads.handlers.answer(request))
 
     async def _read(self, scope: Scope, receive: Receive) -> bytes:
         """Return the whole body; raise BodyTooLarge before more than the limit is in memory."""
@@ -207,13 +208,17 @@ class HttpApi:
     def _sealed_handler(self, type_: str) -> Callable[[HttpRequest], Awaitable[Response]]:
         async def handle(request: HttpRequest) -> Response:
             body = await self._read(request.scope, request.receive)
-            return Response(await self._sealed(body, (type_,)), media_type="application/json")
+            return Response(
+                await self._sealed(body, (type_,), address_of(request.scope)), media_type="application/json"
+            )
 
         return handle
 
     def _public_handler(self, work: Callable[[HttpRequest], bytes]) -> Callable[[HttpRequest], Awaitable[Response]]:
         async def handle(request: HttpRequest) -> Response:
-            return Response(await self._reads.run(work, request), media_type="application/json")
+            return Response(
+                await self._reads.run(address_of(request.scope), work, request), media_type="application/json"
+            )
 
         return handle
 
@@ -233,6 +238,11 @@ class HttpApi:
 
     async def _not_found(self, scope: Scope, receive: Receive, send: Send) -> None:
         await respond_error(send, InvalidQuery("no such path"), 404)
+
+
+def address_of(scope: Scope) -> str:
+    """Return the key of the sender's address, by which rates and turns are counted."""
+    return address_key(scope["client"][0] if scope["client"] else "")
 
 
 def _enclave(request: HttpRequest) -> bytes:

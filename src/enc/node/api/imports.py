@@ -18,11 +18,11 @@ from starlette.routing import Route
 
 from enc.core.errors import BodyTooLarge, EnclaveNotFound, InvalidQuery
 from enc.core.primitives.encoding import unhex
+from enc.node.api.http_api import address_of
 from enc.node.api.read_pool import ReadPool
 from enc.node.imports.jobs import Importer, ImportJob
 from enc.node.imports.orders import ImportStatus
 from enc.node.imports.uploads import Upload, Uploads
-from enc.runtime.rate_limit import address_key
 
 ARCHIVE_MEDIA_TYPE = "application/x-enc-import"
 """Media type of a body whose first line is the order; the rest is the archive."""
@@ -54,13 +54,12 @@ class ImportApi:
 
     async def _post(self, request: Request) -> Response:
         has_archive = request.headers.get("content-type", "").partition(";")[0].strip().lower() == ARCHIVE_MEDIA_TYPE
-        chunks = request.stream()
+        chunks, address = request.stream(), address_of(request.scope)
         try:
             order, rest = await self._order(chunks, has_archive)
-            found: ImportJob | ImportStatus = await self._reads.run(self._importer.accept, order, has_archive)
+            found: ImportJob | ImportStatus = await self._reads.run(address, self._importer.accept, order, has_archive)
             if isinstance(found, ImportStatus):
                 return _status_response(found)
-            address = address_key(request.client.host if request.client else "")
             archive = await self._archive(address, chunks, rest) if has_archive else None
         except ClientDisconnect:
             raise InvalidQuery("the request ended before its body was complete") from None

@@ -26,9 +26,11 @@ from enc.core.primitives.encoding import unhex
 from enc.core.primitives.hashing import sha256
 from enc.core.primitives.types import KeyRecord
 from enc.core.registry.reg_entry import MAX_LABEL
+from enc.node.api.http_api import address_of
 from enc.node.api.read_pool import ReadPool
 from enc.node.read.registry_index import RegistryIndex, Wire
 from enc.node.read.request_handlers import SealedHandlers
+from enc.node.read.steps import Steps, one_step
 from enc.node.store.events import search_item
 from enc.node.store.store_interface import Store
 
@@ -55,7 +57,7 @@ class RegistryApi:
 
     def routes(self, reads: ReadPool) -> list[Route]:
         """Return the routes for HttpApi; each runs on a thread of `reads`."""
-        works: Mapping[str, Callable[[HttpRequest], bytes]] = {
+        works: Mapping[str, Callable[[HttpRequest], Steps[bytes]]] = {
             "/nodes/{seq_pub}": self._with_optional_proof(self._node),
             "/enclaves/{enclave_id}": self._with_optional_proof(self._enclave),
             "/resolve/{enclave_id}": self._with_optional_proof(self._resolve),
@@ -66,7 +68,9 @@ class RegistryApi:
 
     # Lookups
 
-    def _with_optional_proof(self, look: Callable[[EnclaveState, HttpRequest], Wire]) -> Callable[[HttpRequest], bytes]:
+    def _with_optional_proof(
+        self, look: Callable[[EnclaveState, HttpRequest], Wire]
+    ) -> Callable[[HttpRequest], Steps[bytes]]:
         def work(request: HttpRequest) -> bytes:
             with_proof = _parameter(request, "proof")
             if with_proof not in (None, "0", "1"):
@@ -75,7 +79,7 @@ class RegistryApi:
             wire = look(state, request)
             return encode({**wire, "proof": self._proof(state, wire)} if with_proof == "1" else wire)
 
-        return work
+        return lambda request: one_step(lambda: work(request))
 
     def _proof(self, state: EnclaveState, wire: Wire) -> Raw:
         """Return the entries that an answer rests on, with their proofs."""
@@ -110,7 +114,7 @@ class RegistryApi:
 
     # Listing
 
-    def _list(self, request: HttpRequest) -> bytes:
+    def _list(self, request: HttpRequest) -> Steps[bytes]:
         """Return a page of enclaves by rising id.
 
         `next` is where to continue; a page with `next` may be empty, since each page scans a
@@ -121,6 +125,7 @@ class RegistryApi:
         after, scanned, size = asked.after, 0, 0
         page = list[Wire]()
         while scanned < MAX_SCANNED:
+            yield None
             records = self._store.listed(state.enclave, after, SCAN_STEP, app=asked.app, creator=asked.creator)
             for record in records:
                 if asked.matches(record):
@@ -129,6 +134,7 @@ class RegistryApi:
                     wire, read = self._index.render(state, record)
                     size += read
                     page.append(wire)
+                    yield None
                 after = record.key
             scanned += len(records)
             if len(records) < SCAN_STEP:
@@ -173,11 +179,13 @@ def _parameter(request: HttpRequest, name: str, most: int = 64) -> str | None:
     return texts[0] if texts else None
 
 
-def _with_etag(reads: ReadPool, work: Callable[[HttpRequest], bytes]) -> Callable[[HttpRequest], Awaitable[Response]]:
+def _with_etag(
+    reads: ReadPool, work: Callable[[HttpRequest], Steps[bytes]]
+) -> Callable[[HttpRequest], Awaitable[Response]]:
     """Return a handler that adds an ETag, and answers 304 to a client that has the current one."""
 
     async def handle(request: HttpRequest) -> Response:
-        body = await reads.run(work, request)
+        body = await reads.run_steps(address_of(request.scope), work(request))
         tag = f'"{sha256(body)[:16].hex()}"'
         headers = {"ETag": tag, "Cache-Control": CACHE_CONTROL}
         known_tags = {each.strip().removeprefix("W/") for each in request.headers.get("if-none-match", "").split(",")}

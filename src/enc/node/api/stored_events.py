@@ -35,12 +35,14 @@ class StoredEventSender:
         read_slots: asyncio.Semaphore,
         queue: SendQueue,
         peer: PeerConnection,
+        address: str,
         *,
         send: Callable[[dict[str, Any]], None],
         is_open: Callable[[QuerySubscription], bool],
         close: Callable[[QuerySubscription, Reason], None],
     ) -> None:
         self._reads, self._seq_pub, self._read_slots = reads, seq_pub, read_slots
+        self._address = address
         self._queue, self._peer, self._send, self._is_open, self._close = queue, peer, send, is_open, close
         self._slice_lock = asyncio.Lock()
         """Held while a slice of stored events is in memory: a peer that does not read holds at most one."""
@@ -103,7 +105,8 @@ class StoredEventSender:
         async with self._slice_lock:
             await self._queue.wait_for_room()
             async with self._read_slots:
-                items, more = await self._reads.run(self._reads.handlers.page, subscription.access, filter_, MAX_SLICE)
+                steps = self._reads.handlers.page(subscription.access, filter_, MAX_SLICE)
+                items, more = await self._reads.run_steps(self._address, steps, subscription.access.identity)
             with self._peer.counting_unsent(sum(len(item.head) + len(item.rest) for item in items)):
                 for item in items:
                     await self._queue.wait_for_room()

@@ -24,7 +24,7 @@ from enc.core.log.receipt import wire_receipt
 from enc.core.primitives.encoding import decode_json
 from enc.core.primitives.types import Receipt
 from enc.core.session.envelope import SealedRequest, parse_request
-from enc.node.api.http_api import is_commit
+from enc.node.api.http_api import address_of, is_commit
 from enc.node.api.read_pool import ReadPool
 from enc.node.api.send_queue import FLUSH_S, SendQueue
 from enc.node.api.stored_events import StoredEventSender, event_message
@@ -32,7 +32,7 @@ from enc.node.api.subscriptions import QuerySubscription, Reason, SubscriptionHu
 from enc.node.ops.internal_errors import internal_error
 from enc.node.read.request_handlers import OpenedRequest, parse_query
 from enc.node.sequence.commit_intake import CommitIntake, Result
-from enc.runtime.rate_limit import RateLimiter, address_key
+from enc.runtime.rate_limit import RateLimiter
 from enc.runtime.serving.peers import PeerConnection
 
 MAX_SUB_ID = 64
@@ -85,7 +85,7 @@ class WebSocketApi:
         """Serve one WebSocket; the protocol has already checked the path."""
         await receive()
         await send({"type": "websocket.accept"})
-        address = address_key(scope["client"][0] if scope["client"] else "")
+        address = address_of(scope)
         connection = WebSocketConnection(self, receive, send, address, scope["state"]["peer"])
         if len(self.connections) >= self.limits.max_websockets:
             connection.send(Unavailable("too many WebSockets", retry_after_ms=1000).to_wire())
@@ -129,6 +129,7 @@ class WebSocketConnection:
             api.read_slots,
             self._queue,
             peer,
+            address,
             send=self.send,
             is_open=self._is_open,
             close=self._close,
@@ -254,7 +255,7 @@ class WebSocketConnection:
     async def _start(self, request: SealedRequest, offered: str | None, pending: "PendingSubscription") -> None:
         subscription: QuerySubscription | None = None
         try:
-            opened, filter_ = await self._api.reads.run(self._open, request)
+            opened, filter_ = await self._api.reads.run(self._address, self._open, request)
             subscription = self._add(opened, filter_, offered)
         except EncError as e:
             self.send({**e.to_wire(), **({} if offered is None else {"sub_id": offered})})

@@ -22,6 +22,9 @@ from enc.core.trees.tree_head import sign_head, wire_head
 from enc.node.store.store_interface import Store
 from enc.node.store.stored_enclave_reader import StoredEnclaveReader
 
+MAX_CACHED = 4096
+"""Most nodes of each tree that are kept for the proofs of one answer."""
+
 Wire = dict[str, Any]
 
 
@@ -37,11 +40,36 @@ class ProofRoot(Struct, frozen=True):
 
 
 class _Overlay:
-    def __init__(self, reader: StoredEnclaveReader, nodes: TreeNodes) -> None:
+    def __init__(self, reader: "_CachingReader", nodes: TreeNodes) -> None:
         self._reader, self._nodes = reader, nodes
 
     def read_node(self, node_hash: bytes) -> bytes:
         return self._nodes.get(node_hash) or self._reader.read_node(node_hash)
+
+
+class _CachingReader(StoredEnclaveReader):
+    """Reads each tree node once: the proofs of one answer share the nodes near the root."""
+
+    def __init__(self, store: Store, enclave: bytes) -> None:
+        super().__init__(store, enclave)
+        self._nodes = dict[bytes, bytes]()
+        self._hashes = dict[tuple[int, int], bytes]()
+
+    def read_node(self, node_hash: bytes) -> bytes:
+        node = self._nodes.get(node_hash)
+        if node is None:
+            if len(self._nodes) >= MAX_CACHED:
+                self._nodes.clear()
+            node = self._nodes[node_hash] = super().read_node(node_hash)
+        return node
+
+    def read_hash(self, level: int, index: int) -> bytes:
+        found = self._hashes.get((level, index))
+        if found is None:
+            if len(self._hashes) >= MAX_CACHED:
+                self._hashes.clear()
+            found = self._hashes[level, index] = super().read_hash(level, index)
+        return found
 
 
 class Proofs:
@@ -50,7 +78,7 @@ class Proofs:
     def __init__(self, store: Store, key: PrivateKey, state: EnclaveState, clock: int) -> None:
         self._store, self._key, self._state, self._clock = store, key, state, clock
         self._enclave = state.enclave
-        self._reader = StoredEnclaveReader(store, state.enclave)
+        self._reader = _CachingReader(store, state.enclave)
         self._trees: dict[int, BundleTree] = {}
         self.size = state.log.size
 
@@ -87,8 +115,10 @@ class Proofs:
         return {**self.bare_inclusion(leaf_index, size), "sth": sth}
 
     def bare_inclusion(self, leaf_index: int, size: int) -> Wire:
-        bundle = self.leaf(leaf_index)
-        proof = wire_inclusion(prove_inclusion(self._reader, leaf_index, size))
+        return self.inclusion_of(self.leaf(leaf_index), size)
+
+    def inclusion_of(self, bundle: ClosedBundle, size: int) -> Wire:
+        proof = wire_inclusion(prove_inclusion(self._reader, bundle.index, size))
         return {**proof, "events_root": bundle.events_root.hex(), "state_hash": bundle.state_hash.hex()}
 
     # Bundles

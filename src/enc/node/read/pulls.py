@@ -18,6 +18,7 @@ from enc.core.session.envelope import OpenedBody
 from enc.node.push.body import BatchFilter, render
 from enc.node.read.access import Access
 from enc.node.read.request_bodies import PullBody, PushSeqRange
+from enc.node.read.steps import Steps
 from enc.node.store.events import RawEvent
 from enc.node.store.push_interface import PushBatch
 from enc.node.store.store_interface import Store
@@ -47,7 +48,7 @@ class Pulls:
     def __init__(self, store: Store, max_page: int) -> None:
         self._store, self._max_page = store, max_page
 
-    def answer(self, opened: OpenedBody, identity: bytes, access: AccessTo) -> bytes:
+    def answer(self, opened: OpenedBody, identity: bytes, access: AccessTo) -> Steps[bytes]:
         """Return a JSON array of batches: as many as fit, and at least one if any requested batch
         is kept.
         """
@@ -61,6 +62,7 @@ class Pulls:
             if bodies and size > self._max_page:
                 break
             bodies.append(text)
+            yield None
         return b"[%b]" % b",".join(bodies)
 
     def _batches(self, identity: bytes, url: str, spans: Iterable[Span]) -> Iterator[PushBatch]:

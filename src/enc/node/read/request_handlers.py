@@ -1,14 +1,14 @@
 """Handlers of sealed requests: open, check rights, look up, prove, seal.
 
-Each call runs on a thread of the read pool, against one durable state, and changes nothing, except
-a Checkpoint with a hold. Whoever sees a request go by can send it again, so one that changes
-something is accepted once: enc.node.store.spent_requests.
+Each call runs on a thread of the read pool, in short steps (enc.node.read.steps), against one
+durable state, and changes nothing, except a Checkpoint with a hold. Whoever sees a request go by
+can send it again, so one that changes something is accepted once: enc.node.store.spent_requests.
 
 A new request also needs its type in enc.core.session.envelope, its path in enc.node.api.http_api
 (SEALED_PATHS), and its description in enc.node.openapi (sealed_schemas, document).
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import islice
 from typing import TypeVar
@@ -47,6 +47,7 @@ from enc.node.read.request_bodies import (
 )
 from enc.node.read.seal_answer import sealed_answer
 from enc.node.read.state_rights import StateRights
+from enc.node.read.steps import Steps, finish
 from enc.node.sequence.checkpoint import MAX_HOLD_MS, Checkpoint
 from enc.node.sequence.state_cache import StateCache
 from enc.node.store.events import ITEM_START, SearchItem, item_end
@@ -95,7 +96,7 @@ class SealedHandlers:
     ) -> None:
         self._states, self._store, self._key, self._clock = states, store, key, clock
         self._rates, self._checkpoint, self._max_page = rates, checkpoint, max_page
-        self._by_type: dict[RequestType, Callable[[OpenedRequest], bytes]] = {
+        self._by_type: dict[RequestType, Callable[[OpenedRequest], bytes | Steps[bytes]]] = {
             "Query": self._query,
             "Inclusion_Proof": self._inclusion,
             "Bundle_Proof": self._bundle,
@@ -108,11 +109,16 @@ class SealedHandlers:
         }
         self._pulls = Pulls(store, max_page)
 
-    def answer(self, request: SealedRequest) -> bytes:
+    def answer(self, request: SealedRequest) -> Steps[bytes]:
         """Return the sealed answer to a request, given by its plain outside."""
         req = self.open(request)
+        yield request.from_
         with self._unless_purged(request.enclave):
-            return sealed_answer(req.inner.keys, self._by_type[request.type](req))
+            plain = self._by_type[request.type](req)
+            if isinstance(plain, Generator):
+                plain = yield from plain
+            yield None
+            return sealed_answer(req.inner.keys, plain)
 
     def public(self, enclave: bytes, work: Callable[[Proofs], Wire]) -> bytes:
         """Return JSON that anyone may request about an enclave's log."""
@@ -160,15 +166,17 @@ class SealedHandlers:
 
     # Events
 
-    def _query(self, req: OpenedRequest) -> bytes:
+    def _query(self, req: OpenedRequest) -> Steps[bytes]:
         body = parse_query(req.inner)
         filter_ = parse_filter(body.filter)
         req.access.check_reads()
-        items, more = self.page(req.access, filter_, self._max_page)
-        parts, rest = _parts(items), b',"more":true}' if more else b"}"
+        items, more = yield from self.page(req.access, filter_, self._max_page)
+        rest = b',"more":true}' if more else b"}"
         if body.proof:
-            parts = [b",".join(msgspec.json.encode(wire) for wire in self._with_proofs(req.proofs, items))]
+            parts = [(yield from self._with_proofs(req.proofs, items))]
             rest = self._head_and_state(req.proofs) + rest
+        else:
+            parts = _parts(items)
         return b"".join((b'{"events":[', *parts, b"]", rest))
 
     def items_with_proofs(self, state: EnclaveState, items: Sequence[SearchItem]) -> bytes:
@@ -178,7 +186,7 @@ class SealedHandlers:
         For items that anyone may read.
         """
         proofs = Proofs(self._store, self._key, state, self._clock())
-        parts = b",".join(msgspec.json.encode(wire) for wire in self._with_proofs(proofs, items))
+        parts = finish(self._with_proofs(proofs, items))
         return b"".join((b'{"events":[', parts, b"]", self._head_and_state(proofs), b"}"))
 
     def _head_and_state(self, proofs: Proofs) -> bytes:
@@ -188,26 +196,28 @@ class SealedHandlers:
             return sth
         return sth + b',"state":' + msgspec.json.encode(proofs.bare_inclusion(proofs.size - 1, proofs.size))
 
-    def page(self, access: Access, filter_: Filter, max_bytes: int) -> tuple[list[SearchItem], bool]:
+    def page(self, access: Access, filter_: Filter, max_bytes: int) -> Steps[tuple[list[SearchItem], bool]]:
         """Return the items of one answer, and whether the limit or `max_bytes` cut them.
 
         If any item matches, at least one is returned.
         """
-        found = self._store.find(access.state.enclave, filter_, access.readable())
         items, size = list[SearchItem](), 0
-        for item in islice(found, filter_.limit):
-            size += len(item.head) + len(item.rest)
-            if size > max_bytes and items:
-                return items, True
-            items.append(item)
-        return items, next(found, None) is not None
+        for found in self._store.find_in_steps(access.state.enclave, filter_, access.readable()):
+            yield None
+            for item in found:
+                size += len(item.head) + len(item.rest)
+                if items and (len(items) == filter_.limit or size > max_bytes):
+                    return items, True
+                items.append(item)
+        return items, False
 
-    def _with_proofs(self, proofs: Proofs, items: Sequence[SearchItem]) -> Iterator[Wire]:
-        """Yield each item with its proof under the answer's tree head; null while its bundle is
-        open.
+    def _with_proofs(self, proofs: Proofs, items: Sequence[SearchItem]) -> Steps[bytes]:
+        """Return the items, each with its proof under the answer's tree head; null while its bundle
+        is open.
         """
         root = proofs.root_at(None, current=False) if proofs.size else None
-        inclusions: dict[int, Wire] = {}
+        inclusions: dict[int, msgspec.Raw] = {}
+        parts = list[bytes]()
         for item in items:
             wire: Wire = {"event": msgspec.Raw(item.event), "status": item.status}
             if item.updated_by is not None:
@@ -216,13 +226,16 @@ class SealedHandlers:
             wire["proof"] = None
             if bundle is not None and root is not None:
                 if bundle.index not in inclusions:
-                    inclusions[bundle.index] = proofs.bare_inclusion(bundle.index, proofs.size)
+                    inclusion = proofs.inclusion_of(bundle, proofs.size)
+                    inclusions[bundle.index] = msgspec.Raw(msgspec.json.encode(inclusion))
                 wire["proof"] = {
                     "bundle": proofs.member(bundle, item.seq),
                     "inclusion": inclusions[bundle.index],
                     "status": proofs.state(status_key(item.id), root),
                 }
-            yield wire
+            parts.append(msgspec.json.encode(wire))
+            yield None
+        return b",".join(parts)
 
     # Proofs
 
@@ -250,12 +263,15 @@ class SealedHandlers:
         (key,), root = self._keys_and_root(req, [body], body.tree_size, body.mode)
         return msgspec.json.encode({**req.proofs.state(key, root), **req.proofs.root_evidence(root)})
 
-    def _state_batch(self, req: OpenedRequest) -> bytes:
+    def _state_batch(self, req: OpenedRequest) -> Steps[bytes]:
         body = _read(req.inner, StateBatchBody)
         if not 1 <= len(body.keys) <= MAX_KEYS:
             raise InvalidQuery(f"keys: expected 1 to {MAX_KEYS}")
         keys, root = self._keys_and_root(req, body.keys, body.tree_size, body.mode)
-        proofs = [req.proofs.state(key, root) for key in keys]
+        proofs = list[Wire]()
+        for key in keys:
+            proofs.append(req.proofs.state(key, root))
+            yield None
         return msgspec.json.encode({"proofs": proofs, **req.proofs.root_evidence(root)})
 
     def _keys_and_root(
@@ -281,7 +297,7 @@ class SealedHandlers:
         found = self._checkpoint(req.outer.enclave, body.hold * 1000, spent_request(req.outer))
         return msgspec.json.encode({"seq": found.seq, "ct_root": found.ct_root.hex()})
 
-    def _export(self, req: OpenedRequest) -> bytes:
+    def _export(self, req: OpenedRequest) -> Steps[bytes]:
         """Return stored events, also deleted ones: what an archive is made from."""
         body = _read(req.inner, ExportBody)
         check_numbers(InvalidQuery, from_seq=body.from_seq)
@@ -299,6 +315,7 @@ class SealedHandlers:
             if size > self._max_page and events:
                 break
             events.append(line)
+            yield None
         rest = b'],"seq":%d,"sth":%b}' % (state.seq, msgspec.json.encode(req.proofs.sth()))
         return b'{"events":[' + b",".join(events) + rest
 
@@ -313,7 +330,7 @@ class SealedHandlers:
 
     # Pushes
 
-    def _pull(self, req: OpenedRequest) -> bytes:
+    def _pull(self, req: OpenedRequest) -> Steps[bytes]:
         """Return batches of the asker's own queue on this node; the outer enclave only serves the
         session.
         """

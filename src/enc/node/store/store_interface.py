@@ -191,6 +191,12 @@ class Store(PushStore, Protocol):
         """
         ...
 
+    def find_in_steps(self, enclave: bytes, filter_: Filter, readable: ReadRights) -> Iterator[Sequence[SearchItem]]:
+        """Yield what `find` yields, some at a time or none: each step takes a bounded time, however
+        few events match.
+        """
+        ...
+
     # Bundles and heads
 
     def bundle(self, enclave: bytes, index: int) -> ClosedBundle | None: ...

@@ -2,10 +2,15 @@
 
 A search holds no connection between pages, so that a slow consumer blocks neither a reader nor the
 write-ahead log.
+
+Work is bounded per page, not only rows: a query that finds little would scan the log in one call.
+SQLite counts its instructions, and a query that reaches MAX_WORK is interrupted. What it found until
+then is a page. If that is nothing, the next page covers a smaller window of the log, which grows
+again while that is cheap. A short window is scanned without an index.
 """
 
 import sqlite3
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from heapq import merge
 from itertools import islice
 
@@ -15,7 +20,7 @@ from enc.core.log.filter import Filter, Range
 from enc.node.store.events import SearchItem
 from enc.node.store.sqlite.event_index import EventIndex
 from enc.node.store.sqlite.event_rows import COLUMNS, MAX_SEQ, SqlRow, author_of, first8, items, key_of, unpack_event
-from enc.node.store.sqlite.search_plan import SearchPlan
+from enc.node.store.sqlite.search_plan import MAX_WASTE, SearchPlan
 from enc.node.store.sqlite.tag_index import tag8
 from enc.node.store.store_interface import ReadRights
 
@@ -23,6 +28,12 @@ PAGE_ROWS, PAGE_BYTES = 1024, 4 << 20
 """Maximum size of a page in rows, and in characters of contents."""
 STEP = 32
 """Rows after which the size is checked."""
+
+MAX_WORK, WORK_STEP = 100_000, 2_000
+"""Most instructions of SQLite for one page, and the number between two looks at them: about 10 ms."""
+GROWTH, SHRINKAGE = 2, 16
+BATCH = 128
+"""Rows whose rights are checked at a time."""
 
 _BY_KEY = f"SELECT {COLUMNS} FROM events WHERE k = ?"  # noqa: S608
 
@@ -55,6 +66,9 @@ class EventSearch:
         reaches = {readable.scope.of(kind.subject) for kind in self._kinds.values()}
         self._is_exact = reaches <= {"all"} and not (named or wanted.tags or wanted.authors is not None)
         self._queries = [] if named else wanted.queries(db)
+        self._walk = wanted.walk()
+        self._window = self._max_window = MAX_SEQ
+        """How many seqs the next page covers at most, and to how many that may grow."""
         self.done = not self._kinds or not (self._keys or self._queries)
 
     # Before the first page
@@ -123,41 +137,73 @@ class EventSearch:
     # Pages
 
     def read(self, db: sqlite3.Connection) -> list[SqlRow]:
-        """Return the next rows."""
-        most, found, size = min(self._filter.limit + 1, PAGE_ROWS), list[SqlRow](), 0
-        rows = iter(self._rows(db, most))
-        while len(found) < most and size <= PAGE_BYTES:
-            more = list(islice(rows, min(STEP, most - len(found))))
-            if not more:
-                self.done = True
-                break
-            found += more
-            size += sum([len(row[5]) for row in more if row[5] is not None])
-        if found:
+        """Return the next rows: perhaps none, although `done` is false."""
+        low, high = self._ends()
+        with _WorkLimit(db, is_limited=low < high) as work:
+            found, is_all = self._read(db, low, high, work)
+        if is_all:
+            self._pass(low if self._filter.reverse else high)
+            self._window = min(self._window * GROWTH, self._max_window)
+        elif found:
             self._pass(found[-1][0] - self._base)
+        else:
+            self._max_window = max((high - low) // 2, 1)
+            self._window = max((high - low) // SHRINKAGE, 1)
         return found
 
-    def _rows(self, db: sqlite3.Connection, most: int) -> Iterable[SqlRow]:
+    def _read(self, db: sqlite3.Connection, low: int, high: int, work: "_WorkLimit") -> tuple[list[SqlRow], bool]:
+        """Return rows from this window, and whether these are all that it has."""
+        most, found, size = min(self._filter.limit + 1, PAGE_ROWS), list[SqlRow](), 0
+        try:
+            rows = iter(self._rows(db, low, high, most))
+            while len(found) < most and size <= PAGE_BYTES:
+                more = list(islice(rows, min(STEP, most - len(found))))
+                if not more:
+                    return found, True
+                found += more
+                size += sum([len(row[5]) for row in more if row[5] is not None])
+        except sqlite3.OperationalError:
+            if not work.is_over:
+                raise
+        return found, False
+
+    def _ends(self) -> tuple[int, int]:
+        """Return the first and the last seq of the next page."""
+        if self._filter.reverse:
+            return max(self._low, self._high - self._window + 1), self._high
+        return self._low, min(self._high, self._low + self._window - 1)
+
+    def _rows(self, db: sqlite3.Connection, low: int, high: int, most: int) -> Iterable[SqlRow]:
         if self._keys is not None:
-            low, high = self._base + self._low, self._base + self._high
-            return (row for k in self._keys if low <= k <= high for row in db.execute(_BY_KEY, (k,)))
+            first, last = self._base + low, self._base + high
+            return (row for k in self._keys if first <= k <= last for row in db.execute(_BY_KEY, (k,)))
+        if self._max_window < MAX_SEQ and high - low < MAX_WASTE:
+            return self._walk.run(db, low, high, most)
         if len(self._queries) == 1:
-            return self._queries[0].run(db, self._low, self._high, most)
-        return merge(
-            *(query.run(db, self._low, self._high, most) for query in self._queries), reverse=self._filter.reverse
-        )
+            return self._queries[0].run(db, low, high, most)
+        return merge(*(query.run(db, low, high, most) for query in self._queries), reverse=self._filter.reverse)
 
     def _pass(self, seq: int) -> None:
         if self._filter.reverse:
             self._high = seq - 1
         else:
             self._low = seq + 1
+        self.done = self._low > self._high
 
-    def items(self, rows: list[SqlRow]) -> list[SearchItem]:
-        """Return the rows that match. Checks the reader's rights, which may read the store in turn."""
-        if not self._is_exact:
-            rows = [row for i, row in enumerate(rows) if self._admits(row) and (not i or row[0] != rows[i - 1][0])]
-        return items(rows)
+    def items(self, rows: list[SqlRow]) -> Iterator[list[SearchItem]]:
+        """Yield the rows that match, some at a time. Checks the reader's rights, which may read the
+        store in turn.
+        """
+        for start in range(0, len(rows), BATCH):
+            batch = rows[start : start + BATCH]
+            if not self._is_exact:
+                before = [rows[start - 1] if start else None, *batch]
+                batch = [
+                    row
+                    for last, row in zip(before, batch, strict=False)
+                    if self._admits(row) and (last is None or row[0] != last[0])
+                ]
+            yield items(batch)
 
     def _admits(self, row: SqlRow) -> bool:
         """Return whether a row matches. Types, times and ranges of seqs are not checked: the
@@ -173,6 +219,29 @@ class EventSearch:
         author = author_of(row[4])
         is_asked = filter_.authors is None or author in filter_.authors
         return is_asked and (reach == "all" or author == self._readable.identity)
+
+
+class _WorkLimit:
+    """Interrupts a connection's queries after MAX_WORK instructions. A context manager."""
+
+    def __init__(self, db: sqlite3.Connection, *, is_limited: bool) -> None:
+        self._db, self._is_limited, self._left = db, is_limited, MAX_WORK // WORK_STEP
+
+    @property
+    def is_over(self) -> bool:
+        return self._left < 0
+
+    def __enter__(self) -> "_WorkLimit":
+        if self._is_limited:
+            self._db.set_progress_handler(self._count, WORK_STEP)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._db.set_progress_handler(None, 0)
+
+    def _count(self) -> bool:
+        self._left -= 1
+        return self._left < 0
 
 
 def _numbers(name: str, values: frozenset[str] | None) -> list[int]:

@@ -82,7 +82,7 @@ class SearchPlan(Struct, frozen=True, kw_only=True):
         if self.authors is None and not self.tags:
             waste = min(waste, self.rest)
         if waste <= MAX_WASTE:
-            return [self._walk()]
+            return [self.walk()]
         ranges = self._ranges()
         shortest = self._shortest(db, ranges)
         if shortest is not None:
@@ -116,7 +116,8 @@ class SearchPlan(Struct, frozen=True, kw_only=True):
 
     # Ways
 
-    def _walk(self) -> RangeQuery:
+    def walk(self) -> RangeQuery:
+        """Return the query that scans the log, whatever the range."""
         (wanted, args), (tagged, tag_args) = self._is_wanted(), self._has_tags()
         if self.everything and self.authors is None:
             wanted, args = "c > 0", ()

@@ -7,6 +7,7 @@ that recovery needs. A `.lock` file beside them excludes a second process.
 
 import sqlite3
 from collections.abc import Iterator, Sequence
+from itertools import chain
 from pathlib import Path
 
 from msgspec.msgpack import Decoder
@@ -197,6 +198,9 @@ class SqliteStore(PushTables):
             return db.execute(f"{select} WHERE k BETWEEN ? AND ? ORDER BY k", ends).fetchall()
 
     def find(self, enclave: bytes, filter_: Filter, readable: ReadRights) -> Iterator[SearchItem]:
+        return chain.from_iterable(self.find_in_steps(enclave, filter_, readable))
+
+    def find_in_steps(self, enclave: bytes, filter_: Filter, readable: ReadRights) -> Iterator[Sequence[SearchItem]]:
         with self.database.readers.lend() as db:
             e = self.database.number(db, enclave)
             if e is None:
@@ -205,6 +209,7 @@ class SqliteStore(PushTables):
         while not search.done:
             with self.database.readers.lend() as db:
                 rows = search.read(db)
+            yield ()
             yield from search.items(rows)
 
     # Bundles and heads
