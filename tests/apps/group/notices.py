@@ -23,7 +23,7 @@ PERSONAL: dict[str, Any] = {
 
 
 def mail(party: Party, personal: Enclave) -> list[Invitation]:
-    return invitations(personal._client, personal.id, clock=lambda: party.stage.clock.now)
+    return invitations(personal._client, personal.id)
 
 
 def forge(party: Party, personal: Enclave, by: str = "mallory", **changes: Any) -> None:

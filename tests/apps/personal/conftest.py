@@ -10,21 +10,10 @@ import pytest
 from enc.apps import AddressBook, Personal
 from enc.client import Client, Enclave, Identity
 from enc.client.enclave.templates import template
-from enc.runtime.clock import now_ms
 from tests.client.moved import Town, town
 
 AT_ONCE = {"size": 1}
 """Bundles that close with each event, so that everything is proved at once."""
-
-
-class Clock:
-    """The clock of the apps; by default the machine's."""
-
-    def __init__(self) -> None:
-        self.ahead = 0
-
-    def __call__(self) -> int:
-        return now_ms() + self.ahead
 
 
 class Street:
@@ -32,7 +21,6 @@ class Street:
 
     def __init__(self, place: Town, home: Path, stack: ExitStack) -> None:
         self.place, self.home, self._stack = place, home, stack
-        self.clock = Clock()
 
     def client(self, who: Identity | None = None, at: str | None = "a", *, known: bool = True, **more: Any) -> Client:
         """Create a client; with `known`, it has the registry."""
@@ -40,7 +28,7 @@ class Street:
         return self._stack.enter_context(self.place.client(who or Identity.new(), at, **options))
 
     def store(self, client: Client, **more: Any) -> Personal:
-        options = {"bundle": AT_ONCE, "clock": self.clock, **more}
+        options = {"bundle": AT_ONCE, **more}
         return Personal.create(client, **options)
 
     def book(self, name: str = "book") -> AddressBook:

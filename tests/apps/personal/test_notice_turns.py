@@ -27,7 +27,7 @@ def inbox(tmp_path: Any) -> NoticeInbox:
     client: Any = SimpleNamespace(identity=SimpleNamespace(public=ME))
     book = AddressBook(tmp_path / "contacts.json")
     book.put(Contact("friend", FRIEND))
-    return NoticeInbox(client, book, CONFIRMERS, lambda: 0)
+    return NoticeInbox(client, book, CONFIRMERS)
 
 
 def test_each_author_has_a_turn(inbox: NoticeInbox) -> None:

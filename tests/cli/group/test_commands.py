@@ -312,8 +312,12 @@ def test_what_a_claimed_invitation_says_is_not_shown_unless_a_log_confirms_it(
     eve.one("invite", "trap", cleo.identity.hex, "--store", personal)
     eve.one("remove", "trap", cleo.identity.hex)
     result = cleo.ask("group", "invitations", "--store", personal)
-    assert result.stdout == ""
-    assert "1 more claim to be invitations" in result.stderr
+    row = result.stdout.rstrip("\n").split("\t")
+    assert (row[0], row[2:4]) == (eve.group, ["-", "-"])
+    assert row[-1].startswith("UNPROVED: you may not read the group")
+    assert "not proved: they cannot be accepted" in result.stderr
+    (shown,) = cleo.ask_json("group", "invitations", "--store", personal)
+    assert (shown["is_confirmed"], shown["topic"], shown["why"]) == (False, None, row[-1].removeprefix("UNPROVED: "))
     refused = cleo.refused("group", "accept", "trap", eve.group, "--store", personal, code=2)
     assert refused["message"].startswith("no confirmed invitation: ")
     assert cleo.ask_json("group", "list") == []
@@ -328,7 +332,8 @@ def test_one_s_own_store_says_the_same_of_invitations(ann: Friend, friend: Frien
     assert ann.one("invite", "plans", "cleo")["notice"] is not None, "the address book has the store"
     eve.one("invite", "trap", cleo.identity.hex, "--store", cleo_store)
     eve.one("remove", "trap", cleo.identity.hex)
-    assert [each["enclave"] for each in cleo.ask_json("group", "invitations")] == [ann.group]
+    shown = {each["enclave"]: each["is_confirmed"] for each in cleo.ask_json("group", "invitations")}
+    assert shown == {ann.group: True, eve.group: False}
     notices = {each["claims"]["enclave_id"]: each["state"] for each in cleo.ask_json("me", "notices", "--all")}
     assert notices == {ann.group: "confirmed", eve.group: "pending"}
     assert cleo.one("accept", "plans", ann.group)["can_seal"]

@@ -4,7 +4,7 @@ Pass `CONFIRMERS` to a `Personal` for this. Without it, `Personal` only asks for
 and of the identity's own State.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
 from msgspec import UNSET
 
@@ -20,7 +20,6 @@ from enc.client.enclave.writes import Id
 from enc.core.errors import MisuseError
 from enc.core.primitives.encoding import unhex
 from enc.core.sealed_forms.personal import OpenedNotice
-from enc.runtime.clock import now_ms
 
 
 def confirm_by_log(asked: Question) -> None:
@@ -47,11 +46,9 @@ def confirm_by_log(asked: Question) -> None:
 CONFIRMERS: Mapping[str, Confirmer] = {KIND: confirm_by_log}
 
 
-def invitations(
-    client: Client, personal: Id, *, book: AddressBook | None = None, clock: Callable[[], int] = now_ms
-) -> list[Invitation]:
+def invitations(client: Client, personal: Id, *, book: AddressBook | None = None) -> list[Invitation]:
     """Return the group invitations in a personal store, oldest first. Nothing is deleted."""
-    return invitations_in(Personal(client, personal, book=book, clock=clock, confirmers=CONFIRMERS))
+    return invitations_in(Personal(client, personal, book=book, confirmers=CONFIRMERS))
 
 
 def invitations_in(personal: Personal) -> list[Invitation]:
@@ -74,7 +71,7 @@ def _invitation(received: Received) -> Invitation | None:
         move_ref=_move(claims),
         handoff=None if claims.handoff is UNSET else claims.handoff,
         is_confirmed=received.is_actionable,
-        is_discarded=received.state == "discarded",
+        is_refuted=received.state == "refuted",
         why=received.reason,
     )
 

@@ -184,13 +184,11 @@ class Invitation(Struct, frozen=True, kw_only=True):
     greeting: str | None = None
     epoch_n: int | None = None
     is_confirmed: bool = False
-    """Whether the group's log has the inviter's Move of us to MEMBER. Show only these as
-    invitations.
-    """
+    """Whether the group's log has the inviter's Move of us to MEMBER. Show the others as unproved."""
     why: str = ""
-    """Why it is not confirmed yet."""
+    """Why it is not confirmed."""
     move_ref: bytes | None = None
     """The event that made us a member, according to the notice."""
     handoff: Handoff | None = None
-    is_discarded: bool = False
-    """Whether its source refutes it or it was not confirmed in time: it should be deleted."""
+    is_refuted: bool = False
+    """Whether it contradicts the group's log or Manifest, or itself: it should be deleted."""

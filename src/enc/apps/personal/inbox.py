@@ -1,14 +1,14 @@
 """The inbox: received notices, each verified with its source."""
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from enc.apps.people.address_book import AddressBook
 from enc.apps.personal.ledger import LedgerEntry
-from enc.apps.personal.notice_verification import Confirmer, Question, Received, Unconfirmed, judge, unconfirmed_state
+from enc.apps.personal.notice_verification import Confirmer, Question, Received, Refuted, Unconfirmed, judge
 from enc.apps.personal.open_notice import opened_notice
 from enc.client import Client
-from enc.core.errors import DecryptFailed, PeerError, WorldError
+from enc.core.errors import DecryptFailed, WorldError
 from enc.core.sealed_forms.personal import OpenedNotice
 
 MAX_SILENT = 4
@@ -22,12 +22,10 @@ class NotAsked(WorldError):
 
 
 class NoticeInbox:
-    """`clock`: Unix milliseconds. `confirmers`: verify a claim, by its kind."""
+    """`confirmers`: verify a claim, by its kind."""
 
-    def __init__(
-        self, client: Client, book: AddressBook | None, confirmers: Mapping[str, Confirmer], clock: Callable[[], int]
-    ) -> None:
-        self._client, self._book, self._confirmers, self._clock = client, book, confirmers, clock
+    def __init__(self, client: Client, book: AddressBook | None, confirmers: Mapping[str, Confirmer]) -> None:
+        self._client, self._book, self._confirmers = client, book, confirmers
         self._silent: set[bytes] = set()
         """Notices whose source did not answer last time: they are asked last next time."""
         self._confirmed: set[bytes] = set()
@@ -58,15 +56,20 @@ class NoticeInbox:
         return sorted(found, key=lambda received: received.seq)
 
     def _received(self, entry: LedgerEntry, silent: list[bytes]) -> Received:
-        age = self._clock() - entry.created
         claims: OpenedNotice | None = None
-        try:
-            notice = claims = opened_notice(self._client, entry)
-            state, reason = judge(lambda: self._ask(entry, notice, silent), age)
-        except DecryptFailed as e:
-            state, reason = "discarded", e.message
-        except (PeerError, WorldError) as e:
-            state, reason = unconfirmed_state(e, age), e.message
+
+        def ask() -> None:
+            nonlocal claims
+            try:
+                opened = opened_notice(self._client, entry)
+            except DecryptFailed as e:
+                raise Refuted(e.message) from None
+            claims = opened.notice
+            if opened.doubt:
+                raise Unconfirmed(opened.doubt)
+            self._ask(entry, claims, silent)
+
+        state, reason = judge(ask)
         return Received(entry.id, entry.seq, entry.author, entry.created, state, reason, claims)
 
     def _ask(self, entry: LedgerEntry, notice: OpenedNotice, silent: list[bytes]) -> None:

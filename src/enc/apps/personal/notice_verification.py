@@ -1,8 +1,11 @@
 """Verification of notices: the enclave that a notice names must prove its claim.
 
-Anyone can write a notice. It is *confirmed* when its source proves what it claims, *pending* while
-the source does not show it yet, and *discarded* when it is refuted or was not confirmed in time.
-How a claim is confirmed depends on its kind: `CONFIRMERS`.
+Anyone can write a notice. It is *confirmed* when its source proves what it claims, *refuted* when
+it contradicts something that nobody can change, and otherwise *pending*, however long. Nobody can
+change the notice's own signed bytes, the event that it names (its id is a hash over it), and the
+Manifest of the enclave that it names (likewise). A node that does not answer, an unknown registry
+and a state that may change refute nothing. How a claim is confirmed depends on its kind:
+`CONFIRMERS`.
 """
 
 from collections.abc import Callable, Mapping
@@ -13,7 +16,6 @@ from msgspec import UNSET, Struct
 from enc.apps.people.address_book import Contact
 from enc.client import Client, Enclave, EventFact
 from enc.core.errors import (
-    EncError,
     EnclaveNotFound,
     IdentityNotFound,
     MisuseError,
@@ -27,17 +29,13 @@ from enc.core.rules.parse_manifest import parse_manifest
 from enc.core.rules.policy_types import Policy
 from enc.core.sealed_forms.personal import OpenedNotice
 
-PENDING_MS = 24 * 60 * 60 * 1000
-"""How long a notice may be pending while its source answers, but does not show the action."""
-SILENT_MS = 30 * PENDING_MS
-"""How long a notice may be pending while its source cannot be asked: a dead node proves nothing."""
 MEMBER, FRIEND = "MEMBER", "FRIEND"
 FRIEND_STATE = 2
 """FRIEND in a mailbox's bitmask: the second State. Contacts may not read a mailbox's Manifest."""
 MAX_MOVES = 1000
 """Moves of an inviter that are searched if a notice names none."""
 
-NoticeState = Literal["confirmed", "pending", "discarded"]
+NoticeState = Literal["confirmed", "pending", "refuted"]
 
 
 class Unconfirmed(PeerError):
@@ -47,7 +45,7 @@ class Unconfirmed(PeerError):
 
 
 class Refuted(PeerError):
-    """The source shows that the claim is wrong and will stay so."""
+    """The claim contradicts something that nobody can change."""
 
     code = "REFUTED"
 
@@ -67,7 +65,9 @@ class Received(Struct, frozen=True):
     reason: str = ""
     """Why it is not confirmed."""
     claims: OpenedNotice | None = None
-    """Its contents, which nothing has proved; None if it does not open."""
+    """Its contents, which nothing has proved; None if it does not open. Unless it is confirmed, its
+    author may not have sealed them.
+    """
 
     @property
     def is_actionable(self) -> bool:
@@ -115,7 +115,7 @@ def confirm_group_invite(asked: Question) -> None:
     if fact.event.from_.hex() != asked.notice.inviter:
         raise Refuted("inviter: not the author of the Move")
     if fact.status != "active":
-        raise Refuted("move_ref: the Move is not in force")
+        raise Unconfirmed("move_ref: the Move is not in force")
     member = asked.source.member(asked.me)
     if member.state != MEMBER or member.fact.anchor.index < fact.anchor.index:
         raise Unconfirmed(f"you are {member.state} there")
@@ -197,17 +197,12 @@ CONFIRMERS: Mapping[str, Confirmer] = {"group_invite": confirm_group_invite, "dm
 """By kind. Notices of other kinds are never confirmed."""
 
 
-def judge(ask: Callable[[], None], age_ms: int) -> tuple[NoticeState, str]:
-    """Return a claim's state and the reason, from asking its source and from the notice's age."""
+def judge(ask: Callable[[], None]) -> tuple[NoticeState, str]:
+    """Return a claim's state and the reason, from asking its source."""
     try:
         ask()
     except Refuted as e:
-        return "discarded", e.message
+        return "refuted", e.message
     except (PeerError, WorldError) as e:
-        return unconfirmed_state(e, age_ms), e.message
+        return "pending", e.message
     return "confirmed", ""
-
-
-def unconfirmed_state(why: EncError, age_ms: int) -> NoticeState:
-    """Return "pending" until the time for a notice that cannot be confirmed is over."""
-    return "pending" if age_ms <= (SILENT_MS if isinstance(why, WorldError) else PENDING_MS) else "discarded"

@@ -1,29 +1,49 @@
 """Opens what others sealed to the owner: notices, and the secrets that they hand over."""
 
-from enc.apps.personal.ledger import LedgerEntry
+from msgspec import Struct
+
+from enc.apps.personal.ledger import MAX_NOTICE, LedgerEntry
 from enc.apps.personal.notice_verification import Unconfirmed
 from enc.apps.personal.sealing_keys import own_keys, registered_sub_key
 from enc.client import Client
-from enc.core.errors import DecryptFailed
+from enc.core.errors import DecryptFailed, PeerError, WorldError
 from enc.core.sealed_forms.personal import (
     ForeignSender,
     Handoff,
-    InvalidNotice,
     OpenedNotice,
+    notice_sender,
     open_handoff,
     open_notice,
 )
 
 
-def opened_notice(client: Client, entry: LedgerEntry) -> OpenedNotice:
-    """Open a notice sealed to either of the owner's keys, by its author's or its registered key."""
-    content = entry.content
-    if content is None:
-        raise InvalidNotice("content: erased, or too long")
+class UnprovedNotice(Struct, frozen=True):
+    """An opened notice. `doubt`: why it is not known that its author sealed it; empty if it is."""
+
+    notice: OpenedNotice
+    doubt: str
+
+
+def opened_notice(client: Client, entry: LedgerEntry) -> UnprovedNotice:
+    """Open a notice sealed to either of the owner's keys, by whatever key it names as its sender's.
+
+    Raises DecryptFailed if no key opens it or it is no notice, Unconfirmed if its content is
+    missing.
+    """
+    if entry.content is None:
+        raise Unconfirmed(f"content: erased, or longer than {MAX_NOTICE} characters")
+    sender = notice_sender(entry.content)
+    notice = _opened(client, entry, entry.content, (sender,))
+    return UnprovedNotice(notice, "" if sender == entry.author else _doubt(client, entry.author, sender))
+
+
+def _doubt(client: Client, author: bytes, sender: bytes) -> str:
     try:
-        return _opened(client, entry, content, (entry.author,))
-    except ForeignSender:
-        return _opened(client, entry, content, _senders(client, entry.author))
+        if sender in _senders(client, author):
+            return ""
+    except (PeerError, WorldError) as e:
+        return e.message
+    return "sender_pub: neither the author's identity nor a sub-key that the author has registered in this registry"
 
 
 def opened_handoff(client: Client, author: bytes, handoff: Handoff) -> bytes:
@@ -38,7 +58,7 @@ def opened_handoff(client: Client, author: bytes, handoff: Handoff) -> bytes:
 def _senders(client: Client, author: bytes) -> tuple[bytes, ...]:
     if not client.has_registry:
         raise Unconfirmed("sender_pub: not the author's identity, and no registry is set to check a sub-key")
-    sub_key = registered_sub_key(client, author, fresh=True)  # fresh: a refuted notice is discarded for good
+    sub_key = registered_sub_key(client, author, fresh=True)
     return (author,) if sub_key is None else (author, sub_key)
 
 

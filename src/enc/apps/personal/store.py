@@ -26,7 +26,6 @@ from enc.core.primitives.sealing import NONCE_SIZE
 from enc.core.primitives.types import Receipt
 from enc.core.sealed_forms.personal import Handoff
 from enc.core.trees.state_key import gate_slot
-from enc.runtime.clock import now_ms
 
 LABEL, GATE = "personal", "notices"
 MAX_REVIEWED = 256
@@ -37,8 +36,7 @@ class Personal:
     """The store of `client`'s identity in this enclave. Each call reads only the log's new events.
 
     `node`: the URL of its node, if it is not the client's. `book`: names, and where people's
-    enclaves are. `clock`: Unix milliseconds, for the age of notices. `confirmers`: verify further
-    kinds of notices, `x-…` or others.
+    enclaves are. `confirmers`: verify further kinds of notices, `x-…` or others.
     """
 
     def __init__(
@@ -48,14 +46,13 @@ class Personal:
         *,
         node: str | None = None,
         book: AddressBook | None = None,
-        clock: Callable[[], int] = now_ms,
         random: Callable[[int], bytes] = os.urandom,
         confirmers: Mapping[str, Confirmer] | None = None,
     ) -> None:
         self.client, self.enclave = client, client.enclave(enclave, at=node)
         self._book, self._random = book, random
         self._ledger = Ledger(client.identity.public)
-        self._inbox = NoticeInbox(client, book, {**CONFIRMERS, **(confirmers or {})}, clock)
+        self._inbox = NoticeInbox(client, book, {**CONFIRMERS, **(confirmers or {})})
 
     @classmethod
     def create(
@@ -209,16 +206,16 @@ class Personal:
         return self._entries(NOTICE)
 
     def notices(self, *, discard: bool = True, limit: int = MAX_REVIEWED) -> list[Received]:
-        """Return notices, each verified with its source: confirmed, pending or discarded.
+        """Return notices, each verified with its source: confirmed, pending or refuted.
 
         At most `limit`, of as many authors as possible; `inbox` returns all, unverified. With
-        `discard`, discarded ones are also deleted, and the next call does not return them.
+        `discard`, refuted ones are also deleted, and the next call does not return them.
         """
         if limit < 1:
             raise MisuseError(f"limit: expected at least 1, not {limit}")
         found = self._inbox.review(self._inbox.chosen(self._entries(NOTICE), limit))
         for each in found:
-            if discard and each.state == "discarded":
+            if discard and each.state == "refuted":
                 with suppress(EventDeleted, EventNotFound):  # another device was faster
                     self.remove(each.id)
         return found

@@ -1,6 +1,6 @@
 """`enc group invitations`, `accept`, `apply`, `join`, `leave`, `gate`: joining and leaving a group."""
 
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -10,6 +10,9 @@ from enc.cli.common.output import fields
 from enc.cli.group.context import GroupName, NewName, Yes, hint_at_yes, open_group, own_store
 from enc.cli.group.view import display_name, epoch_text, wire
 from enc.core.errors import MisuseError
+
+if TYPE_CHECKING:
+    from enc.apps.group import Invitation
 
 app = typer.Typer()
 PANEL = "Joining and leaving"
@@ -73,7 +76,11 @@ Store = Annotated[
 
 @command(app, "enc group invitations", f"enc group invitations --store {_ID}", flags=NODE, panel=PANEL)
 def invitations(ctx: CommandContext, store: Store = None) -> None:
-    """List groups that made you a member: invitations in your personal store that the group's log confirms."""
+    """List invitations to groups in your personal store, each verified in the group's log.
+
+    A pending one is not proved, for the reason that is shown. `enc me dismiss` deletes it, by its number in
+    `enc me notices`.
+    """
     from enc.apps import AddressBook
     from enc.apps.group import invitations_in
 
@@ -81,21 +88,34 @@ def invitations(ctx: CommandContext, store: Store = None) -> None:
     names = book.names()
     with ctx.client() as client:
         found = invitations_in(own_store(client, book, store))
-    confirmed = [each for each in found if each.is_confirmed]
-    if len(confirmed) < len(found):
-        ctx.note(
-            f"{len(found) - len(confirmed)} more claim to be invitations, but their groups' logs do not confirm them"
-        )
+    shown = [_shown(each) for each in found if not each.is_refuted]
     ctx.rows(
-        ("invitation", "by", "topic", "greeting"),
+        ("invitation", "by", "topic", "greeting", "state"),
         [
             (
                 wire(each),
-                (each.enclave.hex(), display_name(each.inviter, names), each.topic or "-", each.greeting or "-"),
+                (
+                    each.enclave.hex(),
+                    display_name(each.inviter, names),
+                    each.topic or "-",
+                    each.greeting or "-",
+                    "confirmed" if each.is_confirmed else f"UNPROVED: {each.why}",
+                ),
             )
-            for each in confirmed
+            for each in shown
         ],
     )
+    if len(shown) < len(found):
+        ctx.note(f"{len(found) - len(shown)} more are refuted: enc me notices deletes them")
+    if not all(each.is_confirmed for each in shown):
+        ctx.note("not proved: they cannot be accepted; to delete one: enc me dismiss, with its seq from enc me notices")
+
+
+def _shown(invitation: "Invitation") -> "Invitation":
+    """Return an invitation without its texts if it is not confirmed: anybody may have written them."""
+    from msgspec.structs import replace
+
+    return invitation if invitation.is_confirmed else replace(invitation, topic=None, greeting=None)
 
 
 @command(app, f"enc group accept plans {_ID}", flags=NODE, panel=PANEL)

@@ -8,7 +8,7 @@ from msgspec import Struct
 from enc.cli.common.command import NODE, command
 from enc.cli.common.command_context import CommandContext
 from enc.cli.common.output import OutputRow, format_time, short
-from enc.cli.me.context import Which, Who, Yes, find_id, open_store, place_of_store, resolve_person
+from enc.cli.me.context import Who, Yes, find_id, open_store, place_of_store, resolve_person
 from enc.core.errors import MisuseError
 
 if TYPE_CHECKING:
@@ -20,26 +20,26 @@ app = typer.Typer()
 @command(app, "enc me notices", "enc me notices --all --keep", flags=NODE)
 def notices(
     ctx: CommandContext,
-    everything: Annotated[bool, typer.Option("--all", help="Also unconfirmed notices: do not act on them.")] = False,
-    keep: Annotated[bool, typer.Option("--keep", help="Do not delete refuted or expired notices.")] = False,
+    everything: Annotated[bool, typer.Option("--all", help="Also refuted notices, which are then deleted.")] = False,
+    keep: Annotated[bool, typer.Option("--keep", help="Do not delete refuted notices.")] = False,
     limit: Annotated[int, typer.Option(min=1, metavar="N", help="Verify at most this many.")] = 256,
 ) -> None:
-    """List notices of others' actions that concern you, if the enclave they name proves them.
+    """List notices of others' actions that concern you, verified in the enclave that they name.
 
-    Notices that are not proved yet are verified again the next time, and discarded after a day. Those that their
-    source refutes, or that cannot be opened, are discarded at once.
+    Act only on confirmed ones. Pending ones are not proved, for the reason that is shown; they are verified again the
+    next time, until you dismiss them. Those that are refuted, or that cannot be opened, are deleted at once.
     """
     with open_store(ctx) as mine:
         found = mine.notices(discard=not keep, limit=limit)
-        shown = [each for each in found if everything or each.is_actionable]
+        shown = [each for each in found if everything or each.state != "refuted"]
         columns = ("seq", "state", "time", "kind", "enclave", "from", "about")
         ctx.rows(columns, (_row(ctx, each) for each in shown), cut=True)
         left = len({each.id for each in mine.inbox()} - {each.id for each in found})
     if left:
         ctx.note(f"{left} more were not verified: enc me notices --limit {limit + left}")
-    hidden = sum(each.state == "pending" for each in found if each not in shown)
-    if hidden:
-        ctx.note(f"{hidden} not confirmed yet: enc me notices --all shows them")
+    waiting = sum(each.state == "pending" for each in found)
+    if waiting:
+        ctx.note(f"{waiting} not proved: do not act on them; to delete one: enc me dismiss SEQ")
 
 
 def _row(ctx: CommandContext, received: "Received") -> OutputRow:
@@ -84,12 +84,15 @@ def _claims(notice: Any) -> dict[str, Any]:
     return {**given, "handoff": True} if "handoff" in given else given
 
 
-@command(app, "enc me dismiss 9", flags=NODE)
-def dismiss(ctx: CommandContext, which: Which) -> None:
-    """Delete a notice."""
+@command(app, "enc me dismiss 9", "enc me dismiss 9 12 15", flags=NODE)
+def dismiss(
+    ctx: CommandContext, which: Annotated[list[str], typer.Argument(metavar="SEQ|ID", help="Their numbers, or ids.")]
+) -> None:
+    """Delete notices, whatever their state."""
     with open_store(ctx) as mine:
         known = {each.id: each.seq for each in mine.inbox()}
-        ctx.print_receipt(mine.enclave, mine.remove(find_id(which, known)))
+        for id_ in [find_id(each, known) for each in which]:
+            ctx.print_receipt(mine.enclave, mine.remove(id_))
 
 
 class NotifyOptions(Struct, frozen=True, kw_only=True):

@@ -120,6 +120,19 @@ def _plain(value: Any) -> Any:
     return asdict(value) if isinstance(value, Handoff) else value
 
 
+def notice_sender(content: str) -> bytes:
+    """Return the key that a notice says it was sealed with; raise DecryptFailed if it has not the
+    form."""
+    return unhex(_outside(content).sender_pub, 32, "sender_pub", DecryptFailed)
+
+
+def _outside(content: str) -> _Notice:
+    outside = decode_json(content, _notice, InvalidNotice)
+    if outside.scheme != SCHEME or not outside.encrypted:
+        raise InvalidNotice(f"scheme: expected {SCHEME}, encrypted")
+    return outside
+
+
 def open_notice(key: PrivateKey, senders: tuple[bytes, ...], content: str, tags: Tags = ()) -> OpenedNotice:
     """Open a notice. `senders` are the keys that may have sealed it: its author's, and the author's
     sub-key.
@@ -127,10 +140,7 @@ def open_notice(key: PrivateKey, senders: tuple[bytes, ...], content: str, tags:
     Raises DecryptFailed: one of its subclasses InvalidNotice, ForeignSender, ContradictingTag and
     Truncated, or DecryptFailed itself where the notice does not open with this key.
     """
-    outside = decode_json(content, _notice, InvalidNotice)
-    if outside.scheme != SCHEME or not outside.encrypted:
-        raise InvalidNotice(f"scheme: expected {SCHEME}, encrypted")
-    sender = unhex(outside.sender_pub, 32, "sender_pub", DecryptFailed)
+    outside, sender = _outside(content), notice_sender(content)
     if sender not in senders:
         raise ForeignSender("sender_pub: neither the author's key nor its registered sub-key")
     check_public_key(sender, "sender_pub", DecryptFailed)
