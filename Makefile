@@ -8,10 +8,10 @@ STAMP  := $(VENV)/.ready
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup quick test soak check bench demo docs clean lock
+.PHONY: help setup quick test soak mutation check bench demo docs clean lock
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-7s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 setup: $(STAMP) ## make .venv with the locked dependencies
 
@@ -28,6 +28,9 @@ test: $(STAMP) ## run all tests
 
 soak: $(STAMP) ## run the random sweeps TIMES as long (default 20)
 	@ENC_SOAK=$(or $(TIMES),20) $(BIN)/python -m pytest -n 2 --dist worksteal -m sweep
+
+mutation: $(STAMP) ## change MODULE (default: all that judge) in one place at a time; tests must notice
+	@$(BIN)/python -m scripts.mutate $(MODULE)
 
 check: $(STAMP) ## ruff, mypy --strict, import contracts
 	@$(BIN)/ruff check .
