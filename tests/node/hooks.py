@@ -13,7 +13,9 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from types import TracebackType
 from typing import Any, Self
 
-from enc.core.session.envelope import OpenedPush, open_push
+from msgspec.json import encode
+
+from enc.core.session.envelope import OpenedPush, challenge_answer, open_push
 from tests.core.world import person
 
 PATIENCE_S = 60
@@ -23,7 +25,7 @@ PATIENCE_S = 60
 class Hooks:
     """An HTTP server with hooks. `answers`: each hook's status for a push, by default 200.
 
-    A hook that hangs does not answer.
+    A hook that hangs does not answer pushes. Challenges are answered, unless `confirms` says no.
     """
 
     def __init__(self, tls: ssl.SSLContext | None = None) -> None:
@@ -33,6 +35,9 @@ class Hooks:
         self.pushes: dict[str, list[OpenedPush]] = defaultdict(list)
         """The requests that have arrived, answered or not."""
         self.answers: Callable[[str, int], int] = lambda name, push_seq: 200
+        self.challenges: dict[str, list[OpenedPush]] = defaultdict(list)
+        self.confirms: Callable[[str], bool] = lambda name: True
+        """Whether a hook answers challenges; otherwise it answers them like pushes."""
         self._hanging: set[str] = set()
         hooks = self
 
@@ -57,6 +62,9 @@ class Hooks:
         name = request.path.strip("/")
         push = open_push(person(name), data)
         assert push.url == self.url(name)
+        if push.type == "Challenge":
+            self._answer_challenge(request, name, push)
+            return
         with self.changed:
             self.pushes[name].append(push)
             self.changed.notify_all()
@@ -64,6 +72,16 @@ class Hooks:
         request.send_response(self.answers(name, push.body["push_seq"]))
         request.send_header("content-length", "0")
         request.end_headers()
+
+    def _answer_challenge(self, request: BaseHTTPRequestHandler, name: str, challenge: OpenedPush) -> None:
+        with self.changed:
+            self.challenges[name].append(challenge)
+            self.changed.notify_all()
+        body = encode(challenge_answer(challenge)) if self.confirms(name) else b""
+        request.send_response(200 if body else self.answers(name, 0))
+        request.send_header("content-length", str(len(body)))
+        request.end_headers()
+        request.wfile.write(body)
 
     def hang(self, *names: str) -> None:
         with self.changed:

@@ -12,12 +12,14 @@ from enc.core.primitives.types import Event
 from enc.node.store.push_interface import (
     BatchLimits,
     BatchNotice,
+    ChallengeResult,
     DeadBatch,
-    DeliveryResult,
     DueBatch,
     Endpoints,
+    EndpointState,
     EventRange,
     PushBatch,
+    PushResult,
     PushTotals,
     QueueReport,
     Recipients,
@@ -25,6 +27,7 @@ from enc.node.store.push_interface import (
 )
 from enc.node.store.sqlite.push.batching import OutboxRun, batches_of
 from enc.node.store.sqlite.push.delivery_results import DEAD, DELIVERED, MAX_ERROR, WAITING
+from enc.node.store.sqlite.push.endpoint_state import NOT_CONFIRMED
 from enc.node.store.steps import Step
 
 
@@ -48,6 +51,12 @@ class _Queue:
     delivered: int = 0
     last_error: str = ""
     last_error_at: int | None = None
+    confirmed_at: int | None = None
+    challenges: int = 0
+    held_until: int = 0
+    missing: int = 0
+    is_suspended: bool = False
+    registrar: int = 0
     batches: dict[int, _Batch] = field(default_factory=dict)
 
     def having(self, state: int) -> list[_Batch]:
@@ -67,7 +76,16 @@ class _Queue:
             dead=len(self.having(DEAD)),
             last_error=self.last_error,
             last_error_at=self.last_error_at,
+            state=self.state,
+            confirmed_at=self.confirmed_at,
+            held_until=self.held_until,
         )
+
+    @property
+    def state(self) -> EndpointState:
+        if self.is_suspended or self.confirmed_at is not None:
+            return "suspended" if self.is_suspended else "confirmed"
+        return "challenge failed" if self.challenges else "unconfirmed"
 
 
 @dataclass
@@ -99,7 +117,10 @@ class PushMemory:
         register(self._endpoints.setdefault(event.enclave, {}), step.effects)
         for change in step.effects.endpoints:
             if change.url is not None:
-                self._queue(change.identity, change.url)
+                queue = self._queue(change.identity, change.url)
+                if queue.confirmed_at is None:
+                    queue.challenges = queue.held_until = queue.missing = 0
+                    queue.registrar = list(self._endpoints).index(event.enclave) + 1
         if step.recipients:
             self._outbox.append(_Waiting(event, step.recipients, counts[event.type]))
 
@@ -131,10 +152,13 @@ class PushMemory:
         found = list[DueBatch]()
         for queue in sorted(self._queues.values(), key=lambda each: each.number):
             waiting = [(each.next_try, n) for n, each in queue.batches.items() if each.state == WAITING]
-            if queue.number > after and waiting and min(waiting)[0] <= now:
+            if queue.number > after and waiting and min(waiting)[0] <= now and queue.held_until <= now:
                 push_seq = min(waiting)[1]
                 batch = queue.batches[push_seq]
-                found.append(DueBatch(queue.number, push_seq, queue.identity, queue.url, batch.tries, batch.bytes))
+                state = queue.confirmed_at, queue.challenges, queue.missing, queue.registrar
+                found.append(
+                    DueBatch(queue.number, push_seq, queue.identity, queue.url, batch.tries, batch.bytes, *state)
+                )
         return found[:limit]
 
     def batch(self, queue: int, push_seq: int) -> PushBatch | None:
@@ -165,6 +189,7 @@ class PushMemory:
             dead=sum(each.dead for each in reports),
             delivered=sum(each.delivered for each in reports),
             oldest=min((each.oldest for each in reports if each.oldest is not None), default=None),
+            unconfirmed=sum(bool(each.waiting) and each.confirmed_at is None for each in reports),
         )
 
     # Writing
@@ -195,25 +220,59 @@ class PushMemory:
             )
             queue.batches[queue.push_seq] = _Batch(batch, draft.events, draft.bytes, self._made_at)
 
-    def record_results(self, results: Sequence[DeliveryResult]) -> list[DeadBatch]:
+    def record_results(self, results: Sequence[PushResult]) -> list[DeadBatch]:
         died = list[DeadBatch]()
         for result in results:
             queue = self._numbered(result.queue)
+            if isinstance(result, ChallengeResult):
+                if queue:
+                    self._record_challenge(queue, result)
+                continue
             batch = queue.batches.get(result.push_seq) if queue else None
             if queue is None or batch is None or batch.state != WAITING:
                 continue
             if not result.error:
                 batch.state, batch.settled_at = DELIVERED, result.at
                 queue.delivered += 1
+                queue.missing = 0
                 continue
             queue.last_error, queue.last_error_at = result.error[:MAX_ERROR], result.at
+            queue.missing = result.missing
+            if result.suspend_until is not None:
+                queue.confirmed_at, queue.challenges, queue.missing, queue.is_suspended = None, 0, 0, True
+                queue.held_until = result.suspend_until
+                continue
             batch.tries += 1
             if result.next_try is not None:
                 batch.next_try = result.next_try
                 continue
             batch.state, batch.settled_at = DEAD, result.at
+            queue.missing, queue.confirmed_at = 0, None
             died.append(DeadBatch(queue.number, result.push_seq, queue.identity, queue.url, result.error))
         return died
+
+    def _record_challenge(self, queue: _Queue, result: ChallengeResult) -> None:
+        if result.error:
+            queue.confirmed_at, queue.held_until = None, result.held_until
+            queue.challenges += 1
+            queue.last_error, queue.last_error_at = result.error[:MAX_ERROR], result.at
+        else:
+            queue.confirmed_at, queue.is_suspended = result.at, False
+            queue.challenges = queue.held_until = queue.missing = 0
+
+    def expire_unconfirmed(self, made_before: int, now: int, limit: int = 10_000) -> int:
+        old = [
+            (each.batch.made_at, queue.number, each)
+            for queue in self._queues.values()
+            for each in queue.having(WAITING)
+            if queue.confirmed_at is None and max(each.batch.made_at, each.next_try) <= made_before
+        ]
+        for _, number, batch in sorted(old, key=lambda each: each[0])[:limit]:
+            batch.state, batch.settled_at = DEAD, now
+            queue = self._numbered(number)
+            if queue and not queue.last_error:
+                queue.last_error, queue.last_error_at = NOT_CONFIRMED, now
+        return min(len(old), limit)
 
     def delete_settled(self, delivered_before: int, dead_before: int, limit: int = 10_000) -> bool:
         until = {DELIVERED: delivered_before, DEAD: dead_before}
@@ -233,6 +292,8 @@ class PushMemory:
         count = 0
         for queue in self._queues.values():
             if identity in (None, queue.identity) and url in (None, queue.url):
+                if queue.held_until:
+                    queue.registrar = queue.challenges = queue.held_until = queue.missing = 0
                 for batch in queue.having(DEAD):
                     batch.state, batch.tries, batch.next_try = WAITING, 0, now
                     count += 1

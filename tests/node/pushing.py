@@ -8,7 +8,7 @@ from typing import Any
 from msgspec import structs
 
 from enc.node.config import NodeConfig, PushSettings
-from enc.node.store.push_interface import BatchLimits, DeliveryResult, QueueReport
+from enc.node.store.push_interface import BatchLimits, PushResult, QueueReport
 from tests.core.world import person, pub
 from tests.node.served import DEV, PATIENCE_S, SMALL, Enclave, Json, Served
 
@@ -77,7 +77,7 @@ def spread(node: Served) -> None:
     node.node.sequencer.call(lambda: node.store.fan_out(node.clock.now, BatchLimits())).result(PATIENCE_S)
 
 
-def settle(node: Served, *outcomes: DeliveryResult) -> None:
+def settle(node: Served, *outcomes: PushResult) -> None:
     node.node.sequencer.call(lambda: node.store.record_results(outcomes)).result(PATIENCE_S)
 
 

@@ -108,10 +108,10 @@ async def silence(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) ->
 
 def called(
     handler: Handler, url: str = "http://hook.example:8080/in?a=1", body: bytes = b"{}", timeout_s: float = PATIENCE_S
-) -> str:
+) -> str | None:
     """Return the caller's result for an answer, over plain HTTP."""
 
-    async def work() -> str:
+    async def work() -> str | None:
         world = World()
         async with serving(world, handler):
             return await asyncio.wait_for(world.caller(timeout_s, allow_private=True).call(url, body), PATIENCE_S)

@@ -80,7 +80,7 @@ def test_the_name_is_resolved_for_every_try_and_the_checked_address_is_called(au
     """A changed answer of the resolver misdirects no call: neither between check and connection, nor between tries."""
     world = World([at(PUBLIC), at("127.0.0.1"), at("1.1.1.1"), at(PUBLIC, "10.0.0.1")])
 
-    async def work() -> list[str]:
+    async def work() -> list[str | None]:
         async with serving(world, says(OK), authority.server("hook.example")):
             caller = world.caller(tls=authority.client)
             return [await caller.call("https://hook.example/", b"{}") for _ in range(4)]
@@ -124,7 +124,7 @@ def test_the_next_address_is_tried_when_one_does_not_answer() -> None:
             raise OSError("no route")
         return await world.dial(address)
 
-    async def work() -> str:
+    async def work() -> str | None:
         async with serving(world, says(OK)):
             caller = EndpointCaller(timeout_s=PATIENCE_S, most=1, allow_private=True, resolve=world.resolve, dial=dial)
             return await caller.call("http://hook.example/", b"")
@@ -212,7 +212,7 @@ def test_a_name_that_is_resolved_too_late_is_not_called() -> None:
         assert let_go.wait(PATIENCE_S)
         return at(PUBLIC)
 
-    async def work() -> str:
+    async def work() -> str | None:
         caller = EndpointCaller(timeout_s=0.01, most=1, resolve=resolve, dial=world.dial)
         call = asyncio.create_task(caller.call("https://hook.example/", b""))
         asyncio.get_running_loop().call_later(0.05, let_go.set)

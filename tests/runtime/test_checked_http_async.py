@@ -83,8 +83,10 @@ def test_a_body_of_many_megabytes_arrives_whole() -> None:
 # TLS
 
 
-def secured(server: ssl.SSLContext, client: ssl.SSLContext, url: str = "https://hook.example/") -> tuple[str, World]:
-    async def work() -> str:
+def secured(
+    server: ssl.SSLContext, client: ssl.SSLContext, url: str = "https://hook.example/"
+) -> tuple[str | None, World]:
+    async def work() -> str | None:
         async with serving(world, says(OK), server):
             return await world.caller(tls=client).call(url, b"{}")
 
@@ -119,7 +121,7 @@ def test_a_certificate_of_an_authority_that_nobody_knows(authority: Authority) -
 
 
 def test_by_default_the_system_s_authorities_count(authority: Authority) -> None:
-    async def work() -> str:
+    async def work() -> str | None:
         world = World()
         async with serving(world, says(OK), authority.server("hook.example")):
             caller = EndpointCaller(timeout_s=PATIENCE_S, most=1, resolve=world.resolve, dial=world.dial)
@@ -143,7 +145,7 @@ def test_a_file_of_authorities_that_cannot_be_used_is_named(tmp_path: Path) -> N
 
 
 def test_private_endpoints_have_certificates_too(authority: Authority) -> None:
-    async def work() -> str:
+    async def work() -> str | None:
         world = World()
         async with serving(world, says(OK), authority.server("other.example")):
             return await world.caller(tls=authority.client, allow_private=True).call("https://hook.example/", b"{}")
@@ -156,7 +158,7 @@ def test_a_server_that_speaks_no_tls(authority: Authority) -> None:
         writer.write(b"HTTP/1.1 400 Bad Request\r\n\r\n")
         await writer.drain()
 
-    async def work() -> str:
+    async def work() -> str | None:
         world = World()
         async with serving(world, handler):
             return await world.caller(tls=authority.client).call("https://hook.example/", b"{}")
@@ -287,7 +289,7 @@ def test_a_peer_that_takes_nothing() -> None:
 
 
 def test_a_handshake_that_does_not_end(authority: Authority) -> None:
-    async def work() -> str:
+    async def work() -> str | None:
         world = World()
         async with serving(world, silence):
             return await world.caller(0.05, tls=authority.client).call("https://hook.example/", b"{}")

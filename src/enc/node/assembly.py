@@ -45,7 +45,7 @@ from enc.node.sequence.commit_intake import CommitIntake, CommitReplies
 from enc.node.sequence.sequencer import Sequencer, SequencerSettings
 from enc.node.sequence.state_cache import StateCache
 from enc.node.signatures.pool import SignaturePool
-from enc.node.store.push_interface import BatchLimits, DeliveryResult
+from enc.node.store.push_interface import BatchLimits, PushResult
 from enc.node.store.spent_requests import SpentRequest
 from enc.node.store.steps import Step
 from enc.node.store.store_interface import Store
@@ -152,7 +152,11 @@ class Node:
     def _push_batcher(self) -> PushBatcher:
         push = self.config.push
         limits = BatchLimits(events=push.batch_events, bytes=push.batch_bytes)
-        keeping = BatchRetention(int(push.delivered_days * DAY_MS), int(push.dead_days * DAY_MS))
+        keeping = BatchRetention(
+            delivered=int(push.delivered_days * DAY_MS),
+            dead=int(push.dead_days * DAY_MS),
+            unconfirmed=int(push.unconfirmed_days * DAY_MS),
+        )
         return PushBatcher(self.store, int(push.interval_s * 1000), limits, keeping)
 
     def _build_apis(self, identities: RateLimiter, addresses: RateLimiter) -> None:
@@ -216,6 +220,7 @@ class Node:
             ("enc_push_queues", "Queues of endpoints", lambda: totals().queues),
             ("enc_push_waiting_batches", "Batches that wait to be delivered", lambda: totals().waiting),
             ("enc_push_dead_batches", "Dead letters that are kept", lambda: totals().dead),
+            ("enc_push_unconfirmed_queues", "Queues that wait for a confirmation", lambda: totals().unconfirmed),
             ("enc_push_oldest_seconds", "Age of the oldest batch that waits", lambda: self._age_s(totals().oldest)),
         )
         for name, meaning, read in gauges:
@@ -233,7 +238,7 @@ class Node:
     def _has_due(self) -> bool:
         return bool(self.store.due(self._now(), 1))
 
-    def _store_results(self, results: Sequence[DeliveryResult]) -> None:
+    def _store_results(self, results: Sequence[PushResult]) -> None:
         """Store results durably, and log the batches that died."""
         died = self.sequencer.call(lambda: self.store.record_results(results)).result()
         self.metrics.count_deliveries(results)

@@ -256,6 +256,20 @@ class PushSettings(Struct, frozen=True, kw_only=True):
         float,
         _real("Most deliveries to one host, for all its endpoints together; 0: no limit.", 0, 1e6, "per second"),
     ] = 100.0
+    host_bytes_per_s: Annotated[
+        int, _size("Most bytes a second to one host, and to one address, for all endpoints; 0: no limit.", 1 << 40, 0)
+    ] = 8 * _MIB
+    host_connections: Annotated[int, _number("Most requests to one host at one time; 0: no limit.", 0, 4096)] = 64
+    require_challenge: Annotated[
+        bool, _switch("Send batches only to endpoints that have answered a challenge with their recipient's key.")
+    ] = True
+    confirmed_days: Annotated[
+        float, _real("How long an answered challenge counts before the endpoint gets another.", 0.01, 36_500, "days")
+    ] = 30.0
+    unconfirmed_days: Annotated[
+        float,
+        _real("How long batches wait for an endpoint that answers no challenge before they die.", 0, 36_500, "days"),
+    ] = 7.0
     ca_file: Annotated[str, _text("File with the certificate authorities for endpoints, PEM; empty: the system's.")] = (
         ""
     )
@@ -363,6 +377,16 @@ class NodeConfig(Struct, frozen=True, kw_only=True):
     def host_per_s(self) -> float:
         """`push.host_per_s`; 0 (no limit) if `dev`."""
         return 0.0 if self.dev else self.push.host_per_s
+
+    @property
+    def host_bytes_per_s(self) -> int:
+        """`push.host_bytes_per_s`; 0 (no limit) if `dev`."""
+        return 0 if self.dev else self.push.host_bytes_per_s
+
+    @property
+    def host_connections(self) -> int:
+        """`push.host_connections`; 0 (no limit) if `dev`."""
+        return 0 if self.dev else self.push.host_connections
 
     @property
     def connections_of_address(self) -> int:

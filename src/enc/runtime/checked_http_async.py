@@ -4,7 +4,7 @@ Each try resolves the name again. If any of its addresses may not be called, non
 connection goes to one of the checked addresses. So nothing depends on DNS answers that change
 between check and connection, or between two tries: no connection is used twice. Certificates are
 checked against the name in the URL. There are no redirects, no cookies, no proxies from the
-environment. Only the head of the answer is read, up to a limit; only its status counts.
+environment. Of an answer the head is read, and on request a body, each up to a limit.
 """
 
 import asyncio
@@ -18,10 +18,19 @@ from typing import cast
 from urllib.parse import urlsplit
 
 import httptools
+from msgspec import Struct
 
 from enc.core.errors import InvalidEndpointUrl
 from enc.runtime.checked_http import authorities
-from enc.runtime.endpoints import Address, HttpEndpoint, Resolve, parse_endpoint, resolve, resolve_checked
+from enc.runtime.endpoints import (
+    Address,
+    HttpEndpoint,
+    Resolve,
+    network_of,
+    parse_endpoint,
+    resolve,
+    resolve_checked,
+)
 from enc.version import __version__
 
 MAX_HEAD = 16 * 1024
@@ -42,6 +51,23 @@ NOT_HTTP = "the answer is not HTTP"
 TOO_LONG = "the answer is too long"
 
 Dial = Callable[[Address], Awaitable[socket.socket]]
+Reached = Callable[[str], bool]
+"""Gets the address, or the network, to which there is a connection. Returns whether to send."""
+
+
+class EndpointAnswer(Struct, frozen=True):
+    """The end of a call: an error, or none and a body."""
+
+    error: str
+    body: bytes = b""
+
+
+def _send_to_all(address: str) -> bool:
+    return True
+
+
+class _NotAllowed(Exception):
+    """Nothing may be sent to the address now."""
 
 
 class _Failed(Exception):
@@ -79,25 +105,40 @@ class EndpointCaller:
         # One thread for each call: a name whose servers do not answer must not delay other names.
         self._threads = ThreadPoolExecutor(most, thread_name_prefix="names")
 
-    async def call(self, url: str, body: bytes) -> str:
-        """POST the body. Return "" if the answer is 2xx and arrives in time, otherwise the reason."""
+    async def call(self, url: str, body: bytes, reached: Reached = _send_to_all) -> str | None:
+        """POST the body. Return "" if the answer is 2xx and arrives in time, otherwise the reason.
+        None: nothing was sent, since `reached` did not allow it.
+        """
+        answer = await self._call(url, body, reached, _Answer())
+        return None if answer is None else answer.error
+
+    async def ask(
+        self, url: str, body: bytes, reached: Reached = _send_to_all, *, max_answer: int
+    ) -> EndpointAnswer | None:
+        """POST the body, as `call`, and read the body of the answer, of at most this many bytes."""
+        return await self._call(url, body, reached, _Answer(max_answer))
+
+    async def _call(self, url: str, body: bytes, reached: Reached, answer: "_Answer") -> EndpointAnswer | None:
         try:
             endpoint = parse_endpoint(url, allow_private=self._allow_private)
         except InvalidEndpointUrl:
-            return NOT_CALLED
+            return EndpointAnswer(NOT_CALLED)
         try:
             async with asyncio.timeout(self._timeout_s):
-                status = await self._post(endpoint, body)
+                status = await self._post(endpoint, body, reached, answer)
         except TimeoutError:
-            return TIMED_OUT
+            return EndpointAnswer(TIMED_OUT)
         except _Failed as e:
-            return str(e)
-        return "" if 200 <= status < 300 else f"status {status}"
+            return EndpointAnswer(str(e))
+        except _NotAllowed:
+            return None
+        return EndpointAnswer("", answer.body) if 200 <= status < 300 else EndpointAnswer(f"status {status}")
 
-    async def _post(self, endpoint: HttpEndpoint, body: bytes) -> int:
-        connection = await self._connect(await self._addresses(endpoint))
-        answer = _Answer()
+    async def _post(self, endpoint: HttpEndpoint, body: bytes, reached: Reached, answer: "_Answer") -> int:
+        address, connection = await self._connect(await self._addresses(endpoint))
         try:
+            if not reached(network_of(address)):
+                raise _NotAllowed
             transport = await self._open(connection, endpoint, answer)
         except BaseException:
             connection.close()
@@ -124,12 +165,12 @@ class EndpointCaller:
             raise _Failed(NO_ADDRESS)
         return found[:MAX_ADDRESSES]
 
-    async def _connect(self, addresses: list[Address]) -> socket.socket:
+    async def _connect(self, addresses: list[Address]) -> tuple[Address, socket.socket]:
         """Connect to the first that answers; each gets an equal part of the time."""
         for address in addresses:
             with suppress(OSError):  # TimeoutError is one
                 async with asyncio.timeout(self._timeout_s / len(addresses)):
-                    return await self._dial(address)
+                    return address, await self._dial(address)
         raise _Failed(NO_CONNECTION)
 
     async def _open(
@@ -168,17 +209,30 @@ def request_head(endpoint: HttpEndpoint, size: int) -> bytes:
 
 
 class _Answer(asyncio.Protocol):
-    """Reads the status of an answer, and nothing else."""
+    """Reads the status of an answer, and its body if one of up to `max_body` bytes is wanted."""
 
-    def __init__(self) -> None:
+    def __init__(self, max_body: int = 0) -> None:
         self.status: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+        self.body = b""
         self._parser = httptools.HttpResponseParser(self)
-        self._size = 0
+        self._size, self._max_body, self._found = 0, max_body, 0
 
     def on_headers_complete(self) -> None:
         status = self._parser.get_status_code()
-        if status >= 200 and not self.status.done():
-            self.status.set_result(status)
+        if status >= 200:
+            self._found = status
+            if not self._max_body or status >= 300:
+                self._succeed()
+
+    def on_body(self, data: bytes) -> None:
+        if self._found:
+            self.body += data
+            if len(self.body) > self._max_body:
+                self._fail(TOO_LONG)
+
+    def on_message_complete(self) -> None:
+        if self._found:
+            self._succeed()
 
     def data_received(self, data: bytes) -> None:
         if self.status.done():
@@ -188,11 +242,17 @@ class _Answer(asyncio.Protocol):
             self._parser.feed_data(data)
         except (httptools.HttpParserError, httptools.HttpParserUpgrade):
             self._fail(NOT_HTTP)
-        if self._size > MAX_HEAD:
+        if self._size > MAX_HEAD + self._max_body:
             self._fail(TOO_LONG)
 
     def connection_lost(self, exc: Exception | None) -> None:
+        if self._found and exc is None:  # a body without a length ends with the connection
+            self._succeed()
         self._fail(CUT)
+
+    def _succeed(self) -> None:
+        if not self.status.done():
+            self.status.set_result(self._found)
 
     def _fail(self, why: str) -> None:
         """Fail unless there is a result already; nothing may be waiting for it any more."""

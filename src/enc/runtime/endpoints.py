@@ -168,6 +168,15 @@ def resolve_checked(endpoint: HttpEndpoint, *, allow_private: bool, resolver: Re
     return list(dict.fromkeys(found))
 
 
+def network_of(address: Address) -> str:
+    """Return what one party has of addresses at least: an IPv4 address, or the /64 of an IPv6 one."""
+    found = _literal(str(address[1][0]))
+    if isinstance(found, IPv6Address):
+        mapped = found.ipv4_mapped
+        return str(mapped or ip_network((found.packed, 64), strict=False))
+    return str(found)
+
+
 def check_addresses(found: Iterable[str]) -> None:
     """Raise InvalidEndpointUrl if any address that a host resolved to is not public."""
     for text in found:

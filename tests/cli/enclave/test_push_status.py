@@ -29,11 +29,12 @@ def test_the_owner_sees_every_endpoint(alice: Person) -> None:
         "identity": BOB.hex,
         "trait": "admin",
         "url": URL,
+        "state": "unconfirmed",
         "has_dead": False,
         "last_error": "",
         "last_error_at": None,
     }
-    assert alice.ask("push", "status").stdout == f"{BOB.hex}\tadmin\t\t\t\t\t\t\t{URL}\n"
+    assert alice.ask("push", "status").stdout == f"{BOB.hex}\tadmin\t\t\t\t\t\t\t{URL}\tunconfirmed\n"
 
 
 def test_anyone_else_sees_their_own(alice: Person) -> None:
@@ -47,10 +48,10 @@ def test_anyone_else_sees_their_own(alice: Person) -> None:
 
 def test_a_queue_in_trouble() -> None:
     queue = Queue(9, 3, 1_800_000_000_000, 5, 1)
-    delivery = Delivery(BOB.public, "admin", URL, True, "status 503", 1_800_000_000_001, queue)
+    delivery = Delivery(BOB.public, "admin", URL, "suspended", True, "status 503", 1_800_000_000_001, queue)
     wire, cells = push._row(CommandContext({}), delivery)
     assert (wire["queue"]["oldest"], wire["queue"]["dead"]) == (1_800_000_000_000, 1)
-    assert (*cells[2:4], *cells[5:7], *cells[8:]) == ("9", "3", "5", "1", URL)
+    assert (*cells[2:4], *cells[5:7], *cells[8:]) == ("9", "3", "5", "1", URL, "suspended")
     assert cells[4].startswith("2027-01-1")
     assert cells[7].startswith("status 503 at 2027-01-1")
     assert len(cells) == len(push._COLUMNS)

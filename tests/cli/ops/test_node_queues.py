@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from enc.cli.ops.node_queues import COLUMNS, age
-from enc.node.store.push_interface import DeliveryResult
+from enc.node.store.push_interface import ChallengeResult, DeliveryResult
 from enc.node.store.sqlite.store import SqliteStore
 from tests.cli.ops.node_command import enc, failure
 from tests.core.world import START, pub
@@ -79,6 +79,9 @@ def test_how_queues_stand(where: str, request: pytest.FixtureRequest) -> None:
         "dead": 2,
         "last_error": GONE,
         "last_error_at": START + 2,
+        "state": "unconfirmed",
+        "confirmed_at": None,
+        "held_until": None,
     }
     assert (nick["waiting"], nick["delivered"], nick["dead"]) == (1, 2, 0)
     assert (nick["last_error"], nick["last_error_at"]) == (None, None)
@@ -92,6 +95,7 @@ def test_how_queues_stand_for_people(data: Path) -> None:
     assert (vera[1:3], vera[4:7]) == (["3", "1"], ["0", "2", URL])
     assert vera[7].startswith(f"{GONE}, ")
     assert vera[7].endswith(" ago")
+    assert vera[8] == "unconfirmed"
 
 
 def test_a_node_without_queues(tmp_path: Path) -> None:
@@ -113,6 +117,22 @@ def test_dead_letters_wait_again(where: str, flags: list[str], request: pytest.F
     vera = queues(data)[pub("vera")]
     assert (vera["waiting"], vera["dead"], vera["push_seq"]) == (3, 0, 3)
     assert enc("redeliver", "--data", data, *flags).stdout == "0 batches wait again\n"
+
+
+def test_an_endpoint_that_is_held_is_tried_again(tmp_path: Path) -> None:
+    until = time.time_ns() // 1_000_000 + 7 * 3_600_000
+    with Served(CONFIG, SqliteStore(tmp_path / "enc.db")) as node:
+        say(room(node), "one")
+        queue = report(node, "vera").queue
+        settle(node, ChallengeResult(queue, START), DeliveryResult(queue, 1, START, GONE, START, 0, until))
+        (line,) = [line for line in enc("queues", "--data", tmp_path).stdout.splitlines() if line.endswith(" h")]
+        assert line.split("\t")[8] in ("suspended, held for 7 h", "suspended, held for 6 h")
+        result = enc("redeliver", "--data", tmp_path, "--identity", pub("vera"))
+        assert (result.stdout, result.stderr) == ("0 batches wait again\n1 endpoint is tried again\n", "")
+        vera = queues(tmp_path)[pub("vera")]
+        assert (vera["state"], vera["held_until"], vera["waiting"]) == ("suspended", None, 1)
+        node.stop()
+        node.store.close()
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from enc.node.push.batches import BatchRetention, PushBatcher
 from enc.node.sequence.sequencer import Sequencer
 from enc.node.store.push_interface import BatchLimits, DeliveryResult
 from tests.node.memory_store import MemoryStore
-from tests.node.push_host import all_batches, found, listen, say
+from tests.node.push_host import all_batches, found, listen, queued, say
 from tests.node.store_host import NODE, Host
 
 
@@ -75,6 +75,18 @@ def test_settled_batches_are_kept_for_their_time(host: Host, monkeypatch: pytest
     assert kept(99_000 + module.RETIRE_MS) == [2, 4]  # both queues, though one round takes one
     assert kept(299_000) == [2, 4]
     assert kept(299_000 + module.RETIRE_MS) == [4]
+
+
+def test_batches_for_an_endpoint_that_is_not_confirmed_die_after_a_time(host: Host) -> None:
+    queued(host, 2)
+    room = PushBatcher(host.store, keeping=BatchRetention(unconfirmed=100_000, dead=100_000))
+    room.run_if_due(host.now + 99_000)
+    assert host.store.queue_reports()[0].waiting == 2
+    room.run_if_due(host.now + 100_000 + module.RETIRE_MS)
+    (report,) = host.store.queue_reports()
+    assert (report.waiting, report.dead) == (0, 2)
+    room.run_if_due(host.now + 200_000 + 2 * module.RETIRE_MS)
+    assert host.store.queue_reports()[0].dead == 0
 
 
 @pytest.mark.parametrize("error", [Unavailable("full"), RuntimeError("damaged")])

@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 from msgspec import Struct
 
-from enc.node.push.schedule import COPIES, HOST_AHEAD_MS, HOST_BURST_MS, OVERHEAD, Bounds, QueueHealth, Schedule
+from enc.node.push.host_limits import HOST_BURST_MS, HostRates
+from enc.node.push.schedule import COPIES, HOST_AHEAD_MS, OVERHEAD, Bounds, QueueHealth, Schedule
 from enc.node.store.push_interface import DueBatch
 
 MIB = 1 << 20
@@ -201,7 +202,7 @@ def test_outcomes_that_are_not_durable_stop_what_is_new() -> None:
 
 
 def test_a_host_gets_so_many_tries_a_second() -> None:
-    schedule = Schedule(Bounds(host_per_s=10))
+    schedule = Schedule(Bounds(host=HostRates(requests_per_s=10)))
     found: dict[int, int] = {}
     for now in range(NOW, NOW + 5000, 50):
         offered(schedule, *(due(queue, host="one") for queue in range(200) if queue not in found), now=now)
@@ -216,7 +217,7 @@ def test_a_host_gets_so_many_tries_a_second() -> None:
 
 
 def test_a_host_with_many_endpoints_keeps_no_other_waiting() -> None:
-    schedule = Schedule(Bounds(host_per_s=10, waiting=64))
+    schedule = Schedule(Bounds(host=HostRates(requests_per_s=10), waiting=64))
     known(schedule, QueueHealth.QUICK, *range(1, 11))
     offered(schedule, *(due(queue, host="one") for queue in range(1000, 3000)))
     assert schedule.waiting <= (HOST_BURST_MS + HOST_AHEAD_MS) // 100 + 1
@@ -225,14 +226,14 @@ def test_a_host_with_many_endpoints_keeps_no_other_waiting() -> None:
 
 
 def test_the_names_of_hosts_are_one_whatever_their_case_and_port() -> None:
-    schedule = Schedule(Bounds(host_per_s=0.001))
+    schedule = Schedule(Bounds(host=HostRates(requests_per_s=0.001)))
     urls = [f"https://{name}/x{i}" for i, name in enumerate(("a.example", "A.example:8443", "a.EXAMPLE:443"))]
     found = [schedule.offer(DueBatch(i, 1, bytes(32), url, 0, 1), NOW) for i, url in enumerate(urls)]
     assert found == [True, False, False]
 
 
 def test_when_a_host_may_be_called_again() -> None:
-    schedule = Schedule(Bounds(host_per_s=2))
+    schedule = Schedule(Bounds(host=HostRates(requests_per_s=2)))
     assert schedule.next_at() is None
     offered(schedule, *(due(queue, host="one") for queue in range(4)))
     assert taken(schedule) == [0, 1, 2]
@@ -242,7 +243,7 @@ def test_when_a_host_may_be_called_again() -> None:
 
 
 def test_hosts_are_forgotten_once_they_may_be_called() -> None:
-    schedule = Schedule(Bounds(host_per_s=1000, waiting=10))
+    schedule = Schedule(Bounds(host=HostRates(requests_per_s=1000), known=10))
     for queue in range(1000):
         now = NOW + queue * 10
         offered(schedule, due(queue), now=now)
@@ -294,7 +295,14 @@ class Model(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.bounds = Bounds(connections=8, unsent_bytes=64 * OVERHEAD, waiting=32, known=16, tries=3, host_per_s=50.0)
+        self.bounds = Bounds(
+            connections=8,
+            unsent_bytes=64 * OVERHEAD,
+            waiting=32,
+            known=16,
+            tries=3,
+            host=HostRates(requests_per_s=50.0),
+        )
         self.schedule = Schedule(self.bounds)
         self.now = NOW
         self.store: dict[int, list[Waiting]] = defaultdict(list)
@@ -375,7 +383,7 @@ class Model(RuleBasedStateMachine):
         assert schedule.waiting == len(schedule._in_line) == sum(map(len, schedule._lines)) <= 32
         assert len(schedule._flights) == len(self.flying) + len(self.telling) <= 32
         assert len(schedule._known) <= 16
-        assert len(schedule._hosts) <= 33
+        assert len(schedule._hosts) <= 32
 
     def teardown(self) -> None:
         """Let all endpoints answer; then every batch must be delivered."""
@@ -450,7 +458,8 @@ def held(schedule: Schedule) -> int:
         schedule._known,
         schedule._in_line,
         schedule._flights,
-        schedule._hosts,
+        schedule._hosts._hosts._until,
+        schedule._hosts._count,
         *schedule._lines,
         *lines,
     ]

@@ -10,10 +10,11 @@ from typing import Any
 
 import pytest
 from msgspec import Struct, structs
+from msgspec.json import encode
 
 from enc.core.errors import InternalError, Unavailable
 from enc.core.primitives.sealing import push_key
-from enc.core.session.envelope import open_push
+from enc.core.session.envelope import challenge_answer, open_push
 from enc.node.config import NodeConfig
 from enc.node.push import sender as module
 from enc.node.push import supervisor as parent
@@ -33,8 +34,9 @@ from enc.node.push.sender_pipe import (
 )
 from enc.node.push.supervisor import PushSupervisor
 from enc.node.store.events import RawEvent
-from enc.node.store.push_interface import DeliveryResult, DueBatch, EventRange, PushBatch
+from enc.node.store.push_interface import ChallengeResult, DeliveryResult, DueBatch, EventRange, PushBatch, PushResult
 from enc.runtime.backoff import RetryPauses
+from enc.runtime.checked_http_async import EndpointAnswer, Reached
 from tests.core.world import START, person
 
 NODE = person("node")
@@ -53,15 +55,29 @@ class World:
 
     def __init__(self, batches: dict[int, int]) -> None:
         """Create this many batches for each queue."""
-        self.now = START
+        self.now, self.step_ms = START, 1
         self.store = {
             queue: [Waiting(push_seq) for push_seq in range(1, count + 1)] for queue, count in batches.items()
         }
         self.posted: list[tuple[int, int]] = []
         """(queue, push_seq) of each try, in order."""
         self.settled: list[DeliveryResult] = []
+        self.challenged: list[ChallengeResult] = []
+        self.confirmed: dict[int, int] = {}
+        self.held: dict[int, int] = {}
+        self.missing: dict[int, int] = {}
+        self.failures: dict[int, int] = {}
+        """Challenges that failed in a row."""
         self.keys_asked = 0
         self.has_key = True
+        self.asked: list[int] = []
+        """Queues whose endpoints got a challenge, in order."""
+        self.reply: Callable[[int, bytes], EndpointAnswer] = lambda queue, answer: EndpointAnswer("", answer)
+        """Gets the right answer to a challenge."""
+        self.address = "192.0.2.1"
+        self.registrar: Callable[[int], int] = lambda queue: 1
+        self.size, self.names = 10, 1
+        """Size of each batch, and number of hosts."""
         self.is_durable: Callable[[], bool] = lambda: True
         self.read: Callable[[int, int], None] = lambda queue, push_seq: None
         """Called before a batch is read, to raise."""
@@ -70,16 +86,22 @@ class World:
     async def well(self, queue: int, push_seq: int) -> str:
         return ""
 
+    def url(self, queue: int) -> str:
+        return f"{URL}/{queue}" if self.names == 1 else f"https://hook{queue % self.names}.example/in/{queue}"
+
     # The store
 
     def due(self, now: int, limit: int, after: int = 0) -> list[DueBatch]:
         found = []
         for queue, batches in sorted(self.store.items()):
             ready = [batch for batch in batches if batch.next_try <= now]
-            if ready and queue > after:
+            if ready and queue > after and self.held.get(queue, 0) <= now:
                 first = min(ready, key=lambda batch: (batch.next_try, batch.push_seq))
                 identity = person(f"queue{queue}").public
-                found.append(DueBatch(queue, first.push_seq, identity, f"{URL}/{queue}", first.tries, 10))
+                one = DueBatch(queue, first.push_seq, identity, self.url(queue), first.tries, self.size)
+                failures, missing = self.failures.get(queue, 0), self.missing.get(queue, 0)
+                state = {"confirmed_at": self.confirmed.get(queue), "challenges": failures, "missing": missing}
+                found.append(structs.replace(one, registrar=self.registrar(queue), **state))
         return found[:limit]
 
     def batch(self, queue: int, push_seq: int) -> PushBatch | None:
@@ -95,12 +117,25 @@ class World:
         self.keys_asked += 1
         return push_key(NODE, identity) if self.has_key else b""
 
-    async def store_results(self, outcomes: tuple[DeliveryResult, ...]) -> bool:
+    async def store_results(self, outcomes: tuple[PushResult, ...]) -> bool:
         await asyncio.sleep(0)
         if not self.is_durable():
             return False
         for outcome in outcomes:
+            if isinstance(outcome, ChallengeResult):
+                self.challenged.append(outcome)
+                self.confirmed.pop(outcome.queue, None)
+                if not outcome.error:
+                    self.confirmed[outcome.queue] = outcome.at
+                self.held[outcome.queue] = outcome.held_until
+                self.failures[outcome.queue] = self.failures.get(outcome.queue, 0) + 1 if outcome.error else 0
+                continue
             self.settled.append(outcome)
+            self.missing[outcome.queue] = outcome.missing
+            if outcome.suspend_until is not None:
+                self.held[outcome.queue] = outcome.suspend_until
+                self.confirmed.pop(outcome.queue, None)
+                continue
             batches = self.store[outcome.queue]
             (batch,) = [batch for batch in batches if batch.push_seq == outcome.push_seq]
             if outcome.next_try is None:
@@ -111,12 +146,23 @@ class World:
 
     # Endpoints
 
-    async def call(self, url: str, body: bytes) -> str:
+    async def call(self, url: str, body: bytes, reached: Reached) -> str | None:
+        if not reached(self.address):
+            return None
         queue = int(url.rpartition("/")[2])
         push = open_push(person(f"queue{queue}"), body)
         assert (push.from_, push.url) == (NODE.public, url)
         self.posted.append((queue, push.body["push_seq"]))
         return await self.answer(queue, push.body["push_seq"])
+
+    async def ask(self, url: str, body: bytes, reached: Reached, *, max_answer: int) -> EndpointAnswer | None:
+        if not reached(self.address):
+            return None
+        queue = int(url.rpartition("/")[2])
+        challenge = open_push(person(f"queue{queue}"), body)
+        assert (challenge.type, challenge.from_, challenge.url) == ("Challenge", NODE.public, url)
+        self.asked.append(queue)
+        return self.reply(queue, encode(challenge_answer(challenge)))
 
     def run(
         self,
@@ -143,7 +189,7 @@ class World:
         return asyncio.run(work())
 
     def tick(self) -> int:
-        self.now += 1
+        self.now += self.step_ms
         return self.now
 
     @property
@@ -305,7 +351,7 @@ def test_keys_are_asked_for_once_and_not_all_are_remembered(monkeypatch: pytest.
 
 
 def test_what_is_under_way_when_it_stops_is_told_of_if_it_ends_in_time() -> None:
-    async def work() -> tuple[DeliveryResult, ...]:
+    async def work() -> tuple[PushResult, ...]:
         let_go = asyncio.Event()
 
         async def answer(queue: int, push_seq: int) -> str:
@@ -331,10 +377,10 @@ def test_what_is_under_way_when_it_stops_is_told_of_if_it_ends_in_time() -> None
 
 
 def test_what_was_told_before_it_stops_is_not_told_twice() -> None:
-    async def work() -> tuple[DeliveryResult, ...]:
+    async def work() -> tuple[PushResult, ...]:
         told = asyncio.Event()
 
-        async def store_results(outcomes: tuple[DeliveryResult, ...]) -> bool:
+        async def store_results(outcomes: tuple[PushResult, ...]) -> bool:
             told.set()
             return await asyncio.Future()
 
@@ -371,7 +417,7 @@ class Side:
     """`PushSupervisor` with a process that the test simulates."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, program: str) -> None:
-        self.settled: list[DeliveryResult] = []
+        self.settled: list[PushResult] = []
         self.refuse: list[Exception] = []
         self.changed = threading.Condition()
         popen = subprocess.Popen
@@ -387,7 +433,7 @@ class Side:
         config = structs.replace(NodeConfig(), push=structs.replace(NodeConfig().push, interval_s=0.01))
         self.senders = PushSupervisor(config, NODE, lambda: True, self.settle)
 
-    def settle(self, outcomes: Sequence[DeliveryResult]) -> None:
+    def settle(self, outcomes: Sequence[PushResult]) -> None:
         with self.changed:
             if self.refuse:
                 raise self.refuse.pop()

@@ -7,6 +7,7 @@ from types import SimpleNamespace
 import pytest
 
 from enc.node.push import sender as module
+from enc.node.push.host_limits import HostRates
 from enc.node.push.schedule import Bounds, Schedule
 from enc.node.store.push_interface import DueBatch
 
@@ -25,7 +26,7 @@ class Reads:
 
 
 def test_every_queue_of_a_busy_host_has_its_turn(monkeypatch: pytest.MonkeyPatch) -> None:
-    now, reads, schedule = 0, Reads(), Schedule(Bounds(host_per_s=PER_S))
+    now, reads, schedule = 0, Reads(), Schedule(Bounds(host=HostRates(requests_per_s=PER_S)))
     loop = SimpleNamespace(time=lambda: now / 1000)
     names = {name: getattr(asyncio, name) for name in ("Event", "create_task")}
     monkeypatch.setattr(module, "asyncio", SimpleNamespace(get_running_loop=lambda: loop, **names))

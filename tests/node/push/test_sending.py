@@ -18,7 +18,7 @@ from msgspec import structs
 from enc.core.primitives.types import Receipt
 from enc.node.config import PushSettings
 from enc.node.push.supervisor import PushSupervisor
-from enc.node.store.push_interface import DeliveryResult
+from enc.node.store.push_interface import DeliveryResult, PushResult
 from enc.node.store.sqlite.store import SqliteStore
 from tests.core.world import person, pub
 from tests.forked import run
@@ -199,9 +199,10 @@ def test_by_https_to_whoever_has_a_certificate(tmp_path: Path) -> None:
         with started(tmp_path, tries=1) as node:
             room = opened(node, hooks, "vera")
             say(room)
-            comes_to(node, "enc_push_dead_total", 1)
-            assert entries(node, "batch_dead")[0]["reason"] == "the certificate is not valid"
-            assert hooks.numbers("vera") == []
+            assert any(metric(node, "enc_push_challenges_failed_total") for _ in range(TURNS))
+            assert entries(node, "endpoint_failing")[0]["reason"] == "the certificate is not valid"
+            assert not hooks.challenges
+            assert not hooks.pushes
         with started(tmp_path, ca_file=tmp_path / "ca.pem") as room.node:
             command(room.node, "redeliver", "--all")
             hooks.until(lambda: hooks.numbers("vera") == [1])
@@ -298,17 +299,17 @@ def test_what_hung_before_a_restart_delays_nobody_after_it(tmp_path: Path, hooks
 
 
 def test_a_dead_letter_is_told_of_and_sent_again_when_its_operator_says_so(tmp_path: Path, hooks: Hooks) -> None:
-    hooks.answers = lambda name, push_seq: 410
+    hooks.answers = lambda name, push_seq: 500
     with started(tmp_path, tries=3) as node:
         room = opened(node, hooks, "vera")
         sent = say(room)
         comes_to(node, "enc_push_dead_total", 1)
         assert hooks.numbers("vera") == [1, 1, 1]
         (dead,) = entries(node, "batch_dead")
-        expected = {"identity": pub("vera"), "host": "127.0.0.1", "push_seq": 1, "reason": "status 410"}
+        expected = {"identity": pub("vera"), "host": "127.0.0.1", "push_seq": 1, "reason": "status 500"}
         assert expected.items() <= dead.items()
         queue = json.loads(command(node, "queues", "--json"))
-        assert (queue["waiting"], queue["dead"], queue["last_error"]) == (0, 1, "status 410")
+        assert (queue["waiting"], queue["dead"], queue["last_error"]) == (0, 1, "status 500")
         hooks.answers = lambda name, push_seq: 200
         assert command(node, "redeliver", "--identity", pub("bob"), warning="no such queue") == "0 batches wait again\n"
         assert (
@@ -327,6 +328,70 @@ def test_no_log_has_the_contents_or_the_path_of_an_endpoint(tmp_path: Path, hook
         comes_to(node, "enc_push_dead_total", 1)
         assert "a word" not in node.log()
         assert "/vera" not in node.log()
+
+
+# Endpoints that are not confirmed, or gone
+
+
+def test_nothing_is_pushed_before_the_endpoint_has_answered_a_challenge(tmp_path: Path, hooks: Hooks) -> None:
+    hooks.confirms = lambda name: False
+    with started(tmp_path) as node:
+        room = opened(node, hooks, "vera")
+        sent = say(room)
+        hooks.until(lambda: len(hooks.challenges["vera"]) == 3)
+        assert hooks.numbers("vera") == []
+        hooks.confirms = lambda name: True
+        hooks.until(lambda: hooks.seqs("vera") == [sent[0].seq])
+        comes_to(node, "enc_push_confirmed_total", 1)
+        before = len(hooks.challenges["vera"])
+        sent += say(room)
+        hooks.until(lambda: hooks.seqs("vera") == [receipt.seq for receipt in sent])
+        assert len(hooks.challenges["vera"]) == before
+    with started(tmp_path) as room.node:
+        say(room)
+        hooks.until(lambda: len(hooks.seqs("vera")) == 3)
+        assert len(hooks.challenges["vera"]) == before, "a confirmation is durable"
+
+
+def test_a_node_that_asks_nobody(tmp_path: Path, hooks: Hooks) -> None:
+    with started(tmp_path, require_challenge="false") as node:
+        say(opened(node, hooks, "vera"))
+        hooks.until(lambda: hooks.numbers("vera") == [1])
+    assert not hooks.challenges
+
+
+def test_an_endpoint_that_is_gone_gets_nothing_until_it_is_resumed(tmp_path: Path, hooks: Hooks) -> None:
+    hooks.answers = lambda name, push_seq: 410
+    with started(tmp_path) as node:
+        room = opened(node, hooks, "vera", "victor")
+        hooks.answers = lambda name, push_seq: 410 if name == "vera" else 200
+        sent = say(room)
+        comes_to(node, "enc_push_suspended_total", 1)
+        for count in range(2, 5):
+            sent += say(room)
+            hooks.until(lambda count=count: len(hooks.seqs("victor")) == count)  # type: ignore[misc]
+        assert (len(hooks.challenges["vera"]), hooks.numbers("vera")) == (1, [1])
+        (queue,) = [
+            each
+            for each in map(json.loads, command(node, "queues", "--json").splitlines())
+            if each["identity"] == pub("vera")
+        ]
+        assert (queue["state"], queue["dead"], queue["last_error"]) == ("suspended", 0, "status 410")
+        hooks.answers = lambda name, push_seq: 200
+        command(node, "redeliver", "--identity", pub("vera"))
+        hooks.until(lambda: hooks.seqs("vera") == [receipt.seq for receipt in sent])
+        assert len(hooks.challenges["vera"]) == 2
+
+
+def test_a_new_registration_resumes_an_endpoint(tmp_path: Path, hooks: Hooks) -> None:
+    hooks.answers = lambda name, push_seq: 410
+    with started(tmp_path) as node:
+        room = opened(node, hooks, "vera")
+        say(room)
+        comes_to(node, "enc_push_suspended_total", 1)
+        hooks.answers = lambda name, push_seq: 200
+        register(room, hooks, "vera")
+        hooks.until(lambda: hooks.numbers("vera") == [1, 1])
 
 
 # Processes that die
@@ -382,8 +447,8 @@ def test_a_node_stops_in_order_while_an_endpoint_hangs(tmp_path: Path, hooks: Ho
 
 def test_a_delivery_that_ends_while_the_sender_stops_is_kept(tmp_path: Path, hooks: Hooks) -> None:
     """The sender finishes deliveries in flight, and the node records their results."""
-    settled: list[DeliveryResult] = []
-    config = structs.replace(CONFIG, data=str(tmp_path), push=PushSettings(interval_s=0.01))
+    settled: list[PushResult] = []
+    config = structs.replace(CONFIG, data=str(tmp_path), push=PushSettings(interval_s=0.01, require_challenge=False))
     with Served(CONFIG, SqliteStore(config.store_path)) as served:
         enclave = served.found(PUSHED)
         pushing.register(enclave, "vera", "dataview", hooks.url("vera"))
@@ -401,7 +466,7 @@ def test_a_delivery_that_ends_while_the_sender_stops_is_kept(tmp_path: Path, hoo
         closing.join(PATIENCE_S)
         served.stop()
         served.store.close()
-    assert [(outcome.push_seq, outcome.error) for outcome in settled] == [(1, "")]
+    assert [(each.push_seq, each.error) for each in settled if isinstance(each, DeliveryResult)] == [(1, "")]
 
 
 def test_the_sender_is_not_given_the_node_s_key(tmp_path: Path, hooks: Hooks) -> None:

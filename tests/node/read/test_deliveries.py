@@ -5,8 +5,10 @@ from typing import Any
 
 import pytest
 
+from enc.node.push import sender
 from enc.node.read import deliveries
-from enc.node.store.push_interface import DeliveryResult
+from enc.node.store.push_interface import ChallengeResult, DeliveryResult
+from enc.node.store.sqlite.push import endpoint_state
 from enc.runtime import checked_http_async
 from tests.core.world import person, pub
 from tests.node.pushing import CONFIG, OTHER_URL, PUSHED, URL, register, report, revoke, room, say, settle
@@ -60,6 +62,7 @@ def test_before_the_first_batch(enclave: Enclave) -> None:
         "identity": pub("vera"),
         "trait": "dataview",
         "url": URL,
+        "state": "unconfirmed",
         "has_dead": False,
         "last_error": "",
         "last_error_at": None,
@@ -82,6 +85,7 @@ def test_how_a_queue_stands(node: Served, enclave: Enclave) -> None:
         "identity": pub("vera"),
         "trait": "dataview",
         "url": URL,
+        "state": "unconfirmed",
         "has_dead": True,
         "last_error": "no answer in time",
         "last_error_at": now + 2,
@@ -91,6 +95,19 @@ def test_how_a_queue_stands(node: Served, enclave: Enclave) -> None:
     assert seen in deliveries_of(enclave, "alice"), (
         "a queue covers all enclaves: only its recipient may see its figures"
     )
+
+
+def test_whether_an_endpoint_is_confirmed(node: Served, enclave: Enclave) -> None:
+    say(enclave, "one")
+    queue, now = report(node, "vera").queue, node.clock.now
+    for result, state, error in (
+        (ChallengeResult(queue, now, "status 405", now + 9), "challenge failed", "status 405"),
+        (ChallengeResult(queue, now), "confirmed", "status 405"),
+        (DeliveryResult(queue, 1, now, "status 410", now, suspend_until=now + 9), "suspended", "status 410"),
+    ):
+        settle(node, result)
+        (found,) = deliveries_of(enclave, "vera")
+        assert (found["state"], found["last_error"], found["queue"]["waiting"]) == (state, error, 1)
 
 
 def test_it_is_about_the_url_that_is_registered_now(node: Served, enclave: Enclave) -> None:
@@ -141,6 +158,9 @@ def test_what_the_sender_says_is_told() -> None:
         checked_http_async.CUT,
         checked_http_async.NOT_HTTP,
         checked_http_async.TOO_LONG,
+        sender.NO_KEY,
+        sender.NOT_ANSWERED,
+        endpoint_state.NOT_CONFIRMED,
         "status 503",
         "",
     ]

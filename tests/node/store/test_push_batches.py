@@ -251,7 +251,7 @@ def test_reports_by_enclave_and_identity_and_totals(host: Host) -> None:
     say(host, two, 1)
     spread(host)
     host.store.record_results([DeliveryResult(q, 1, host.now), DeliveryResult(q, 2, host.now, "x")])
-    assert host.store.totals() == PushTotals(queues=3, waiting=2, dead=1, delivered=1, oldest=made)
+    assert host.store.totals() == PushTotals(queues=3, waiting=2, dead=1, delivered=1, oldest=made, unconfirmed=1)
     waits = [each.waiting for each in host.store.queue_reports()]
     assert sorted(waits) == [0, 0, 2]
     assert [each.oldest for each in host.store.queue_reports() if not each.waiting] == [None, None]

@@ -19,7 +19,7 @@ app = typer.Typer(
     no_args_is_help=True,
 )
 
-_COLUMNS = ("identity", "trait", "batches", "waiting", "since", "delivered", "dead", "last error", "url")
+_COLUMNS = ("identity", "trait", "batches", "waiting", "since", "delivered", "dead", "last error", "url", "endpoint")
 
 
 @command(app, "enc push status", "enc push status --enclave $ENCLAVE --json", flags=ENCLAVE)
@@ -27,8 +27,10 @@ def status(ctx: CommandContext) -> None:
     """Show the deliveries to each endpoint in the enclave: to its owner all of them, to others their own.
 
     Waiting batches are retried; dead ones are not, but their recipient can pull them while the node keeps them; they
-    still count as dead. The last error stays, with its time, after deliveries succeed again. The figures are the
-    node's, without proof. A recipient has one queue for all enclaves on a node, so the figures cover all of them.
+    still count as dead. An endpoint is `unconfirmed` until it answers the node's challenge; until then its batches
+    wait. A `suspended` one answered 404 or 410: register it again once it is back. The last error stays, with its
+    time, after deliveries succeed again. The figures are the node's, without proof. A recipient has one queue for all
+    enclaves on a node, so the figures cover all of them.
     """
     with ctx.enclave() as enclave:
         found = enclave.deliveries()
@@ -140,4 +142,5 @@ def _row(ctx: CommandContext, delivery: "Delivery") -> OutputRow:
         str(queue.dead) if queue else "yes" * delivery.has_dead,
         delivery.last_error and f"{delivery.last_error} at {format_time(delivery.last_error_at or 0)}",
         delivery.url,
+        delivery.state,
     )

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 app = node.app
 
-COLUMNS = ("identity", "push_seq", "waiting", "oldest", "delivered", "dead", "url", "last error")
+COLUMNS = ("identity", "push_seq", "waiting", "oldest", "delivered", "dead", "url", "last error", "endpoint")
 
 MAX_QUEUES = 10_000
 """Maximum number of queues to look through."""
@@ -31,7 +31,8 @@ _HEX64 = re.compile(r"[0-9a-f]{64}").fullmatch
 def queues(config: ConfigFile = None, data: Data = None, as_json: AsJson = False) -> None:
     """Print the push queue of each endpoint, whether the node runs or not: one line per identity and URL.
 
-    Counts are batches; `oldest` is the age of the oldest waiting batch.
+    Counts are batches; `oldest` is the age of the oldest waiting batch. Batches wait until the endpoint is confirmed:
+    until it has answered a challenge. A suspended endpoint answered 404 or 410.
     """
     from enc.node.store.sqlite.push.reader import read_reports
 
@@ -51,6 +52,8 @@ def redeliver(
 ) -> None:
     """Requeue dead letters as if never tried, whether the node runs or not. A running node sends them soon.
 
+    Endpoints that are suspended, or whose challenge failed, are challenged again at once.
+
     They keep their numbers, so that receivers recognise duplicates.
     """
     from enc.node.store.sqlite.push.reader import redeliver_at
@@ -65,10 +68,12 @@ def redeliver(
         if identity is not None and not _HEX64(identity):
             raise MisuseError("--identity: expected 64 lower-case hex digits")
         named = None if identity is None else bytes.fromhex(identity)
-        count = redeliver_at(path, now_ms(), named, url)
-        if is_named and not count and not _has_queue(path, named, url):
+        count, resumed = redeliver_at(path, now_ms(), named, url)
+        if is_named and not count and not resumed and not _has_queue(path, named, url):
             typer.echo(f"{NAME}: no such queue; `enc node queues` lists all queues", err=True)
     typer.echo("1 batch waits again" if count == 1 else f"{count} batches wait again")
+    if resumed:
+        typer.echo("1 endpoint is tried again" if resumed == 1 else f"{resumed} endpoints are tried again")
 
 
 def _has_queue(path: Path, identity: bytes | None, url: str | None) -> bool:
@@ -92,6 +97,9 @@ def _rows(reports: "Iterable[QueueReport]", now: int, *, is_cut: bool) -> Iterat
             "dead": report.dead,
             "last_error": report.last_error or None,
             "last_error_at": report.last_error_at,
+            "state": report.state,
+            "confirmed_at": report.confirmed_at,
+            "held_until": report.held_until or None,
         }
         cells = (
             short(report.identity) if is_cut else report.identity.hex(),
@@ -102,6 +110,7 @@ def _rows(reports: "Iterable[QueueReport]", now: int, *, is_cut: bool) -> Iterat
             str(report.dead),
             report.url,
             f"{report.last_error}, {age(now - (report.last_error_at or now))} ago" if report.last_error else "-",
+            f"{report.state}, held for {age(report.held_until - now)}" if report.held_until > now else report.state,
         )
         yield wire, cells
 

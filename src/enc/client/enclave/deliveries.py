@@ -37,6 +37,10 @@ class Delivery(Struct, frozen=True):
     identity: bytes
     trait: str
     url: str
+    state: str
+    """`confirmed`: it has answered a challenge. `unconfirmed`, `challenge failed`, or `suspended` after
+    answers 404 or 410: the node does not push there for now. Empty: the node does not report it.
+    """
     has_dead: bool
     """Whether the node gave up on batches, of this enclave or of another on the node."""
     last_error: str
@@ -53,6 +57,7 @@ class _Wire(Struct, kw_only=True):
     last_error: str
     last_error_at: int | None
     queue: Queue | None = None
+    state: str = ""
 
 
 class _Page(Struct):
@@ -99,6 +104,7 @@ def _delivery(wire: _Wire) -> Delivery:
         unhex(wire.identity, 32, "identity", InvalidProof),
         wire.trait,
         wire.url,
+        wire.state,
         wire.has_dead,
         wire.last_error,
         wire.last_error_at,
@@ -111,6 +117,7 @@ def wire_delivery(delivery: Delivery) -> dict[str, Any]:
         "identity": delivery.identity.hex(),
         "trait": delivery.trait,
         "url": delivery.url,
+        "state": delivery.state,
         "has_dead": delivery.has_dead,
         "last_error": delivery.last_error,
         "last_error_at": delivery.last_error_at,

@@ -1,5 +1,7 @@
 """JSON Schemas of the plaintexts of sealed requests and answers, and of their parts."""
 
+from typing import get_args
+
 from msgspec import Struct
 
 from enc.core.log import filter as filters
@@ -29,6 +31,7 @@ from enc.node.read.deliveries import MAX_ENDPOINTS
 from enc.node.read.pulls import MAX_BATCHES, MAX_NUMBERS
 from enc.node.read.request_handlers import MAX_KEYS
 from enc.node.sequence.checkpoint import MAX_HOLD_MS
+from enc.node.store.push_interface import EndpointState
 
 # Sealed plaintexts: `X.body` inside a request of type X, `X.answer` inside the answer to it.
 
@@ -126,6 +129,7 @@ PARTS: Schema = {
             "identity": KEY,
             "trait": text("For which it is registered."),
             "url": text("Where it is."),
+            "state": enum(*get_args(EndpointState)),
             "has_dead": {"type": "boolean"},
             "last_error": text("A few words, or empty."),
             "last_error_at": {"type": ["integer", "null"]},

@@ -8,7 +8,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Proc
 
 from enc.core.errors import EncError
 from enc.core.primitives.types import Receipt
-from enc.node.store.push_interface import DeliveryResult
+from enc.node.store.push_interface import ChallengeResult, PushResult
 
 _SECONDS = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5)
 _EVENTS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
@@ -34,6 +34,9 @@ class Metrics:
                 ("delivered", "Batches delivered"),
                 ("failed", "Tries of batches that failed"),
                 ("dead", "Batches that will not be tried again"),
+                ("confirmed", "Challenges that an endpoint answered"),
+                ("challenges_failed", "Challenges that failed"),
+                ("suspended", "Times that an endpoint was gone"),
             )
         }
 
@@ -52,10 +55,15 @@ class Metrics:
         self._events.observe(steps)
         self._writes.observe(seconds)
 
-    def count_deliveries(self, results: Sequence[DeliveryResult]) -> None:
+    def count_deliveries(self, results: Sequence[PushResult]) -> None:
         for outcome in results:
+            if isinstance(outcome, ChallengeResult):
+                self._pushed["challenges_failed" if outcome.error else "confirmed"].inc()
+                continue
             self._pushed["failed" if outcome.error else "delivered"].inc()
-            if outcome.error and outcome.next_try is None:
+            if outcome.error and outcome.suspend_until is not None:
+                self._pushed["suspended"].inc()
+            elif outcome.error and outcome.next_try is None:
                 self._pushed["dead"].inc()
 
     def text(self) -> bytes:

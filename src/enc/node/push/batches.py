@@ -22,10 +22,12 @@ _log = structlog.get_logger("enc.push.batches")
 
 
 class BatchRetention(Struct, frozen=True):
-    """How long delivered and dead batches can be pulled, in milliseconds."""
+    """How long batches are kept, in milliseconds."""
 
     delivered: int = 7 * 86_400_000
     dead: int = 30 * 86_400_000
+    unconfirmed: int = 7 * 86_400_000
+    """How long batches wait for an endpoint that is not confirmed."""
 
 
 class PushBatcher:
@@ -63,7 +65,12 @@ class PushBatcher:
         return self._store.fan_out(now, self._limits)
 
     def _retire(self, now: int) -> bool:
-        return self._store.delete_settled(now - self._keeping.delivered, now - self._keeping.dead, MAX_RETIRED)
+        died = self._store.expire_unconfirmed(now - self._keeping.unconfirmed, now, MAX_RETIRED)
+        if died:
+            _log.warning("batches_not_confirmed", count=died)
+        keeping = self._keeping
+        is_more = self._store.delete_settled(now - keeping.delivered, now - keeping.dead, MAX_RETIRED)
+        return is_more or died == MAX_RETIRED
 
 
 def _has_come(when: int, now: int, interval_ms: int) -> bool:

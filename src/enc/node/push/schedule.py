@@ -7,8 +7,10 @@ argument.
   bodies, places in line), FAILING and UNKNOWN ones together at most three quarters. So QUICK ones
   never wait for endpoints that hang.
 - Within these shares, first come, first served: no queue starves.
-- A host gets a limited number of requests per second, whatever the number of its endpoints. Further
-  requests wait without delaying other hosts.
+- A host gets a limited number of requests and bytes per second, and of requests at a time, whatever
+  the number of its endpoints. Further requests wait without delaying other hosts.
+- A queue whose endpoint is not confirmed gets a challenge in place of its batch, within narrower
+  limits.
 - A failed attempt is repeated after a delay that doubles, up to a limit; after a number of attempts
   the batch is dead.
 
@@ -21,18 +23,22 @@ from collections.abc import Iterable
 from enum import IntEnum
 from heapq import heappop, heappush
 from itertools import islice
+from math import inf
 from urllib.parse import urlsplit
 
 from msgspec import Struct
 
+from enc.node.push.challenge_limits import ChallengeLimits, ChallengeReservation
+from enc.node.push.host_limits import HostLimits, HostRates, Reservation
+from enc.node.push.known_addresses import KnownAddresses
 from enc.node.store.push_interface import DueBatch
 
 OVERHEAD = 16 * 1024
 """Memory that a connection takes beside its body."""
 COPIES = 3
 """A body is larger than its events, and is also in the socket's buffers while it is sent."""
-HOST_BURST_MS = 1000
-"""An idle host may get at once what this time allows."""
+CHALLENGE_BYTES = 1024
+"""Approximate size of a challenge."""
 HOST_AHEAD_MS = 1000
 """How long a request may wait in line for its host: places are for requests that can be sent."""
 
@@ -54,8 +60,9 @@ class Bounds(Struct, frozen=True, kw_only=True):
     """Queues whose health is remembered."""
     slow_ms: int = 5000
     """A slower answer is not QUICK."""
-    host_per_s: float = 0.0
-    """0: no limit."""
+    host: HostRates = HostRates()
+    confirmed_ms: int | None = None
+    """How long a confirmation counts; None: endpoints need none."""
     tries: int = 10
     first_retry_ms: int = 1000
     max_retry_ms: int = 300_000
@@ -83,11 +90,20 @@ class _Share:
         self._used[standing] += amount
 
 
+class _Place(Struct):
+    """What a request takes of its host's limits."""
+
+    host: Reservation
+    challenge: ChallengeReservation | None
+    """None: it is no challenge, or one whose end was recorded."""
+
+
 class _InFlight(Struct):
     """A batch that was taken and whose result is not durable yet."""
 
     health: QueueHealth
     weight: int
+    place: _Place
     is_over: bool = False
     """The request has ended; its result is not durable yet."""
 
@@ -102,10 +118,11 @@ class Schedule:
         self._known: OrderedDict[int, QueueHealth] = OrderedDict()
         self._lines: tuple[list[tuple[float, int, DueBatch]], ...] = ([], [], [])
         """For each health a heap, by the earliest time to send, then by arrival."""
-        self._in_line: set[int] = set()
+        self._in_line: dict[int, _Place] = {}
         self._flights: dict[int, _InFlight] = {}
-        self._hosts: dict[str, float] = {}
-        """When all scheduled requests to a host are used up by its rate."""
+        self._addresses = KnownAddresses(bounds.known)
+        self._hosts = HostLimits(bounds.host, self._addresses, bounds.known)
+        self._challenges = ChallengeLimits(bounds.first_retry_ms, self._addresses, bounds.known)
         self._count = 0
         self._places = _Share(bounds.waiting)
         self._connections, self._bytes = _Share(bounds.connections), _Share(bounds.unsent_bytes)
@@ -137,14 +154,16 @@ class Schedule:
         `ahead_ms`: how long it may wait there for its host.
         """
         standing, host = self.health(due), urlsplit(due.url).hostname or ""
-        ready_at = max(now, self._hosts.get(host, 0.0) - HOST_BURST_MS)
+        is_challenge = self._needs_challenge(due, now)
+        ready_at = self._ready_at(due, host, now, is_challenge=is_challenge)
         if self.holds(due.queue) or ready_at > now + ahead_ms or not self._places.fits(standing, 1):
             return False
         self._places.add(standing, 1)
-        self._in_line.add(due.queue)
+        size = CHALLENGE_BYTES if is_challenge else due.bytes * 4 // 3
+        challenge = self._challenges.reserve(host, due.registrar, now) if is_challenge else None
+        self._in_line[due.queue] = _Place(self._hosts.reserve(host, size, now), challenge)
         self._count += 1
         heappush(self._lines[standing], (ready_at, self._count, due))
-        self._promise(host, now)
         return True
 
     def take(self, now: int) -> DueBatch | None:
@@ -155,12 +174,35 @@ class Schedule:
         (_, _, due), standing = min(heads, key=lambda head: head[0][:2])
         heappop(self._lines[standing])
         self._places.add(standing, -1)
-        self._in_line.discard(due.queue)
-        flight = _InFlight(standing, self._weight(due))
+        weight, place = self._weight(due), self._in_line.pop(due.queue)
+        flight = _InFlight(standing, weight, place)
         self._connections.add(standing, 1)
         self._bytes.add(standing, flight.weight)
         self._flights[due.queue] = flight
         return due
+
+    def is_challenge(self, queue: int) -> bool:
+        """Return whether a challenge is to be sent in place of the batch that was taken."""
+        return self._flights[queue].place.challenge is not None
+
+    def reached(self, queue: int, address: str, now: int) -> bool:
+        """Record which address a request has reached. Return whether its body may be sent; if not,
+        `free` the queue.
+        """
+        place = self._flights[queue].place
+        self._addresses.note(place.host.host, address)
+        if not self._hosts.reached(place.host, address, now):
+            return False
+        return place.challenge is None or self._challenges.reached(place.challenge, address, now)
+
+    def end_challenge(self, queue: int, now: int, *, has_failed: bool) -> None:
+        """Record the result of a challenge; call `finish` after it."""
+        place = self._flights[queue].place
+        challenge, place.challenge = place.challenge, None
+        if challenge is not None and has_failed:
+            self._challenges.fail(challenge, now)
+        elif challenge is not None:
+            self._challenges.succeed(challenge)
 
     def next_at(self) -> float | None:
         """Return when `take` will have a batch if nothing else happens; None if it will not."""
@@ -203,22 +245,30 @@ class Schedule:
             if line and self._connections.fits(standing, 1) and self._bytes.fits(standing, self._weight(line[0][2]))
         ]
 
+    def _needs_challenge(self, due: DueBatch, now: int) -> bool:
+        if self.bounds.confirmed_ms is None:
+            return False
+        return due.confirmed_at is None or due.confirmed_at + self.bounds.confirmed_ms <= now
+
+    def _ready_at(self, due: DueBatch, host: str, now: int, *, is_challenge: bool) -> float:
+        """Return when the host's limits allow the request, or infinity if others must end first."""
+        times = [now, self._hosts.ready_at(host)]
+        if is_challenge:
+            times.append(self._challenges.ready_at(host, due.registrar))
+        return max(inf if at is None else at for at in times)
+
     def _weight(self, due: DueBatch) -> int:
-        """Return the memory that a batch takes while it is sent; at most the smallest share, or it
+        """Return the memory that a batch in line takes while it is sent; at most the smallest share, or it
         could never be sent.
         """
-        return min(due.bytes * COPIES + OVERHEAD, self.bounds.unsent_bytes // 4)
+        size = CHALLENGE_BYTES if self._in_line[due.queue].challenge else due.bytes
+        return min(size * COPIES + OVERHEAD, self.bounds.unsent_bytes // 4)
 
     def _release(self, flight: _InFlight) -> None:
         if not flight.is_over:
             self._connections.add(flight.health, -1)
             self._bytes.add(flight.health, -flight.weight)
             flight.is_over = True
-
-    def _promise(self, host: str, now: int) -> None:
-        """Charge a host for one more request."""
-        if not self.bounds.host_per_s:
-            return
-        if len(self._hosts) > self.bounds.waiting:
-            self._hosts = {host: paid for host, paid in self._hosts.items() if paid > now}
-        self._hosts[host] = max(self._hosts.get(host, 0.0), now) + 1000 / self.bounds.host_per_s
+            self._hosts.release(flight.place.host)
+            if flight.place.challenge is not None:
+                self._challenges.cancel(flight.place.challenge)

@@ -19,10 +19,13 @@ from msgspec.json import encode
 
 from enc.core.errors import EncError
 from enc.core.primitives.sealing import NONCE_SIZE, encrypt
+from enc.core.session.envelope import is_challenge_answer, seal_challenge
 from enc.node.push.body import EventSource, render
+from enc.node.push.outcomes import challenge_result, delivery_result
 from enc.node.push.schedule import QueueHealth, Schedule
 from enc.node.push.sender_pipe import MAX_RESULTS
-from enc.node.store.push_interface import DeliveryResult, DueBatch, PushReads
+from enc.node.store.push_interface import DeliveryResult, DueBatch, PushReads, PushResult
+from enc.runtime.checked_http_async import EndpointAnswer, Reached
 from enc.runtime.clock import now_ms
 
 PAGE = 1024
@@ -36,6 +39,10 @@ PAUSE_S = 1.0
 
 NO_KEY = "the identity is not a public key"
 NOT_READABLE = "the batch cannot be read"
+NOT_ANSWERED = "not the answer to the challenge"
+CHALLENGE_SIZE = 32
+MAX_ANSWER = 4096
+"""Most bytes of an answer to a challenge; the answer itself has about 100."""
 
 _RANDOM = random.SystemRandom()
 _log = structlog.get_logger("enc.push.sender")
@@ -52,13 +59,15 @@ class SenderNode(Protocol):
         """Return the key that seals the identity's deliveries; empty if there is none."""
         ...
 
-    async def store_results(self, results: tuple[DeliveryResult, ...]) -> bool:
+    async def store_results(self, results: tuple[PushResult, ...]) -> bool:
         """Return whether the results are durable."""
         ...
 
 
 class Calls(Protocol):
-    async def call(self, url: str, body: bytes) -> str: ...
+    async def call(self, url: str, body: bytes, reached: Reached) -> str | None: ...
+
+    async def ask(self, url: str, body: bytes, reached: Reached, *, max_answer: int) -> EndpointAnswer | None: ...
 
 
 class PushSender:
@@ -81,7 +90,7 @@ class PushSender:
         self._look_s, self._clock, self._jitter = look_s, clock, jitter
         self._keys: OrderedDict[bytes, bytes] = OrderedDict()
         self._tries: set[asyncio.Task[None]] = set()
-        self._results: list[DeliveryResult] = []
+        self._results: list[PushResult] = []
         self._reported = 0
         """Number of results at the start of the list that were reported and not answered yet."""
         self._wake, self._has_news, self._is_over = asyncio.Event(), asyncio.Event(), asyncio.Event()
@@ -112,7 +121,7 @@ class PushSender:
         finally:
             reporting.cancel()
 
-    async def finish(self, grace_s: float) -> tuple[DeliveryResult, ...]:
+    async def finish(self, grace_s: float) -> tuple[PushResult, ...]:
         """Wait up to `grace_s` for running requests; return the results that were not reported to
         the node.
         """
@@ -149,13 +158,14 @@ class PushSender:
                     self._schedule.offer(due, now, 0)
             return
         self._look_at = loop.time() + self._look_s
-        after, last, is_round = self._after, 0, not self._after
+        start, after, last, is_round = self._after, self._after, 0, not self._after
         for _ in range(PAGES):
             page = self._reads.due(now, PAGE, after)
             for due in page:
                 last = due.queue if self._schedule.offer(due, now) else last
             after = page[-1].queue if len(page) == PAGE else 0
             if not after and is_round:
+                after = start
                 break
             is_round = is_round or not after
         self._after = last or after
@@ -185,16 +195,33 @@ class PushSender:
             self._finish(due, error, int((loop.time() - start) * 1000))
 
     async def _send(self, due: DueBatch) -> str | None:
-        """Send a batch. Returns the error, or an empty string; None if there was nothing to send
-        any more.
+        """Send a batch, or a challenge in its place. Returns the error, or an empty string; None if
+        there was nothing to send any more, or if nothing may be sent to the host's address now.
         """
         key = await self._key_of(due.identity)
+        if self._schedule.is_challenge(due.queue):
+            return await self._challenge(due, key) if key else NO_KEY
         batch = self._reads.batch(due.queue, due.push_seq)
         if batch is None:
             return None
         if not key:
             return NO_KEY
-        return await self._calls.call(due.url, sealed(self._seq_pub, due, render(self._reads, batch), key))
+        body = sealed(self._seq_pub, due, render(self._reads, batch), key)
+        return await self._calls.call(due.url, body, self._reached(due))
+
+    async def _challenge(self, due: DueBatch, key: bytes) -> str | None:
+        """Ask whether the recipient answers at its URL. Returns as `_send`."""
+        challenge, nonce = os.urandom(CHALLENGE_SIZE), os.urandom(NONCE_SIZE)
+        body = encode(seal_challenge(key, self._seq_pub, due.identity, due.url, challenge, nonce))
+        answer = await self._calls.ask(due.url, body, self._reached(due), max_answer=MAX_ANSWER)
+        if answer is None:
+            return None
+        if answer.error:
+            return answer.error
+        return "" if is_challenge_answer(challenge, answer.body) else NOT_ANSWERED
+
+    def _reached(self, due: DueBatch) -> Reached:
+        return lambda address: self._schedule.reached(due.queue, address, self._clock())
 
     async def _key_of(self, identity: bytes) -> bytes:
         if identity not in self._keys:
@@ -205,16 +232,25 @@ class PushSender:
         return self._keys[identity]
 
     def _finish(self, due: DueBatch, error: str, took_ms: int) -> None:
-        now = self._clock()
-        retry_at = self._schedule.retry_at(due, now, self._jitter()) if error else None
+        result = self._result(due, error, self._clock())
         before, _ = self._schedule.finish(due.queue, has_failed=bool(error), took_ms=took_ms)
         if error and before is not QueueHealth.FAILING:
             _log.warning("endpoint_failing", **_named(due), reason=error)
         if not error and before is QueueHealth.FAILING:
             _log.info("endpoint_recovered", **_named(due))
-        self._results.append(DeliveryResult(due.queue, due.push_seq, now, error, retry_at))
+        if isinstance(result, DeliveryResult) and result.suspend_until is not None:
+            _log.warning("endpoint_suspended", **_named(due), reason=error)
+        self._results.append(result)
         self._wake.set()
         self._has_news.set()
+
+    def _result(self, due: DueBatch, error: str, now: int) -> PushResult:
+        if self._schedule.is_challenge(due.queue):
+            if error != NO_KEY:  # nothing was sent
+                self._schedule.end_challenge(due.queue, now, has_failed=bool(error))
+            return challenge_result(due, error, now, self._schedule.bounds.first_retry_ms, self._jitter())
+        retry_at = self._schedule.retry_at(due, now, self._jitter()) if error else None
+        return delivery_result(due, error, now, retry_at)
 
     def _free(self, queue: int) -> None:
         self._schedule.free(queue)

@@ -12,7 +12,7 @@ from struct import Struct as Layout
 from msgspec import Struct
 from msgspec.msgpack import Decoder, Encoder
 
-from enc.node.store.push_interface import DeliveryResult
+from enc.node.store.push_interface import PushResult
 from enc.runtime.log_options import Level, LogFormat
 
 LENGTH = Layout(">I")
@@ -34,6 +34,10 @@ class Start(Struct, frozen=True, kw_only=True, tag=True):
     connections: int
     unsent_bytes: int
     host_per_s: float
+    host_bytes_per_s: int
+    host_connections: int
+    confirmed_s: float | None
+    """How long a confirmation counts; None: endpoints need none."""
     interval_s: float
     ca_file: str
     log_level: Level
@@ -52,7 +56,7 @@ class Key(Struct, frozen=True, tag=True):
 
 
 class DeliveryResults(Struct, frozen=True, tag=True):
-    results: tuple[DeliveryResult, ...]
+    results: tuple[PushResult, ...]
 
 
 class ResultsStored(Struct, frozen=True, tag=True):

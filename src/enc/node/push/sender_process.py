@@ -14,6 +14,7 @@ from typing import TypeVar
 import structlog
 from msgspec import ValidationError
 
+from enc.node.push.host_limits import HostRates
 from enc.node.push.schedule import Bounds, Schedule
 from enc.node.push.sender import PushSender
 from enc.node.push.sender_pipe import (
@@ -30,7 +31,7 @@ from enc.node.push.sender_pipe import (
     packed,
     read_to_sender,
 )
-from enc.node.store.push_interface import DeliveryResult
+from enc.node.store.push_interface import PushResult
 from enc.node.store.sqlite.push.reader import PushReader
 from enc.runtime.checked_http import authorities
 from enc.runtime.checked_http_async import EndpointCaller
@@ -76,7 +77,7 @@ class NodePipe:
             self.write(AskKey(identity))
         return await asyncio.shield(self._keys[identity])
 
-    async def store_results(self, results: tuple[DeliveryResult, ...]) -> bool:
+    async def store_results(self, results: tuple[PushResult, ...]) -> bool:
         self._stored = asyncio.get_running_loop().create_future()
         self.write(DeliveryResults(results))
         return await self._stored
@@ -114,7 +115,10 @@ def _bounds(start: Start) -> Bounds:
         connections=start.connections,
         unsent_bytes=start.unsent_bytes,
         slow_ms=int(start.timeout_s * 1000) // 6,
-        host_per_s=start.host_per_s,
+        host=HostRates(
+            requests_per_s=start.host_per_s, bytes_per_s=start.host_bytes_per_s, at_a_time=start.host_connections
+        ),
+        confirmed_ms=None if start.confirmed_s is None else int(start.confirmed_s * 1000),
         tries=start.tries,
         first_retry_ms=int(start.first_retry_s * 1000),
         max_retry_ms=int(start.max_retry_s * 1000),

@@ -33,7 +33,7 @@ from enc.node.push.sender_pipe import (
     read_from_sender,
 )
 from enc.node.signatures.worker import read_exactly
-from enc.node.store.push_interface import DeliveryResult
+from enc.node.store.push_interface import PushResult
 from enc.runtime.backoff import RetryPauses
 
 STOP_S = 5.0
@@ -41,7 +41,7 @@ STOP_S = 5.0
 PAUSES = RetryPauses(first_s=1.0, max_s=60.0)
 """Pauses between two starts of a sender that keeps dying."""
 
-StoreResults = Callable[[Sequence[DeliveryResult]], None]
+StoreResults = Callable[[Sequence[PushResult]], None]
 """Makes delivery results durable, or raises."""
 
 _log = structlog.get_logger("enc.push.supervisor")
@@ -223,6 +223,9 @@ def start_message(config: NodeConfig, seq_pub: bytes) -> Start:
         connections=push.connections,
         unsent_bytes=push.unsent_bytes,
         host_per_s=config.host_per_s,
+        host_bytes_per_s=config.host_bytes_per_s,
+        host_connections=config.host_connections,
+        confirmed_s=push.confirmed_days * 86_400 if push.require_challenge else None,
         interval_s=push.interval_s,
         ca_file=push.ca_file,
         log_level=config.log_level,

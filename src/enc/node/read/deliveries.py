@@ -57,6 +57,7 @@ def _wire(key: tuple[bytes, str], url: str, queue: QueueReport | None, is_own: b
         "identity": key[0].hex(),
         "trait": key[1],
         "url": url,
+        "state": queue.state if queue else "unconfirmed",
         "has_dead": bool(queue and queue.dead),
         "last_error": public_error(queue.last_error) if queue else "",
         "last_error_at": queue.last_error_at if queue else None,

@@ -6,6 +6,10 @@ the number of its recipients. `fan_out` moves waiting events into the recipients
 that are numbered without gaps. A batch refers to events and does not copy them: contents erased
 meanwhile are sent erased. A queue holds everything for one identity at one url, from all enclaves
 of the node. Queues and their counters are never deleted.
+
+A queue also stores whether its endpoint is confirmed: whether it has answered a challenge. A hold
+keeps a queue from being sent: after a failed challenge, or because the endpoint is gone (404, 410).
+A registration and an operator's `redeliver` end holds.
 """
 
 from collections.abc import MutableMapping, Sequence
@@ -82,9 +86,17 @@ class DueBatch(Struct, frozen=True):
     """Failed attempts so far."""
     bytes: int
     """Approximate size of its body."""
+    confirmed_at: int | None = None
+    """When the endpoint last answered a challenge; None: it is not confirmed."""
+    challenges: int = 0
+    """Challenges that failed in a row."""
+    missing: int = 0
+    """Deliveries in a row that were answered with 404."""
+    registrar: int = 0
+    """A number for the enclave that registered the endpoint last; 0: an operator resumed it."""
 
 
-class DeliveryResult(Struct, frozen=True):
+class DeliveryResult(Struct, frozen=True, tag=True):
     """The result of one attempt to send a batch. Without an error, the batch is delivered."""
 
     queue: int
@@ -93,6 +105,25 @@ class DeliveryResult(Struct, frozen=True):
     error: str = ""
     next_try: int | None = None
     """With an error: time of the next attempt. None: no further attempt, the batch is dead."""
+    missing: int = 0
+    """Deliveries in a row that were answered with 404."""
+    suspend_until: int | None = None
+    """With an error: stop sending to the endpoint until then. The batch waits as before."""
+
+
+class ChallengeResult(Struct, frozen=True, tag=True):
+    """The result of one challenge to a queue's endpoint. Without an error, the endpoint is confirmed."""
+
+    queue: int
+    at: int
+    error: str = ""
+    held_until: int = 0
+    """With an error: time of the next challenge."""
+
+
+PushResult = DeliveryResult | ChallengeResult
+
+EndpointState = Literal["unconfirmed", "challenge failed", "confirmed", "suspended"]
 
 
 class DeadBatch(Struct, frozen=True):
@@ -124,6 +155,10 @@ class QueueReport(Struct, frozen=True):
     """Dead batches that are still stored."""
     last_error: str
     last_error_at: int | None
+    state: EndpointState = "unconfirmed"
+    confirmed_at: int | None = None
+    held_until: int = 0
+    """Nothing is sent before this time."""
 
 
 class PushTotals(Struct, frozen=True):
@@ -134,6 +169,8 @@ class PushTotals(Struct, frozen=True):
     dead: int = 0
     delivered: int = 0
     oldest: int | None = None
+    unconfirmed: int = 0
+    """Queues with waiting batches whose endpoint is not confirmed."""
 
 
 class PushReads(Protocol):
@@ -141,7 +178,7 @@ class PushReads(Protocol):
 
     def due(self, now: int, limit: int, after: int = 0) -> list[DueBatch]:
         """Return for each queue the batch that is due the longest (of equals the lowest push_seq),
-        by queue number.
+        by queue number. Queues that are held are left out.
 
         Only queues with a number above `after`: a caller that got `limit` results continues after
         the last.
@@ -166,10 +203,17 @@ class PushStore(PushReads, Protocol):
         """
         ...
 
-    def record_results(self, results: Sequence[DeliveryResult]) -> list[DeadBatch]:
-        """Store the results of attempts in one transaction. Returns the batches that died.
+    def record_results(self, results: Sequence[PushResult]) -> list[DeadBatch]:
+        """Store the results of attempts and challenges in one transaction. Returns the batches that
+        died. A dead batch ends the confirmation of its endpoint.
 
         A result of a batch that does not wait changes nothing.
+        """
+        ...
+
+    def expire_unconfirmed(self, made_before: int, now: int, limit: int = 10_000) -> int:
+        """Declare batches dead that were made at or before this time and still wait for an endpoint
+        that is not confirmed. Returns their number.
         """
         ...
 
@@ -194,8 +238,8 @@ class PushStore(PushReads, Protocol):
         ...
 
     def redeliver(self, now: int, identity: bytes | None = None, url: str | None = None) -> int:
-        """Let dead batches of these queues, or of all, wait again as if never tried. Returns their
-        number.
+        """Let dead batches of these queues, or of all, wait again as if never tried, and end the
+        queues' holds. Returns the number of batches.
         """
         ...
 

@@ -6,16 +6,16 @@ from collections.abc import Sequence
 from enc.node.store.push_interface import (
     BatchLimits,
     DeadBatch,
-    DeliveryResult,
     DueBatch,
     Endpoints,
     PushBatch,
+    PushResult,
     PushTotals,
     QueueReport,
 )
 from enc.node.store.sqlite.connection import AfterCommit
 from enc.node.store.sqlite.database import NodeDatabase
-from enc.node.store.sqlite.push import delivery_results, fan_out, queries
+from enc.node.store.sqlite.push import delivery_results, endpoint_state, fan_out, queries
 
 
 class PushTables:
@@ -74,7 +74,7 @@ class PushTables:
         self.database.transact(work)
         return done.is_more
 
-    def record_results(self, results: Sequence[DeliveryResult]) -> list[DeadBatch]:
+    def record_results(self, results: Sequence[PushResult]) -> list[DeadBatch]:
         """Store results without waiting for the disk: after a power cut, the batches are sent once
         more.
         """
@@ -86,6 +86,19 @@ class PushTables:
         if results:
             self.database.transact(work, lasting=False)
         return died
+
+    def expire_unconfirmed(self, made_before: int, now: int, limit: int = 10_000) -> int:
+        with self.database.readers.lend() as db:
+            if not endpoint_state.find_expired(db, made_before, 1):
+                return 0
+        count = 0
+
+        def work(db: sqlite3.Connection) -> None:
+            nonlocal count
+            count = endpoint_state.expire(db, made_before, now, limit)
+
+        self.database.transact(work, lasting=False)
+        return count
 
     def delete_settled(self, delivered_before: int, dead_before: int, limit: int = 10_000) -> bool:
         with self.database.readers.lend() as db:

@@ -144,6 +144,12 @@ CREATE TABLE queues (         -- one per identity and url; never deleted, so tha
   forgotten INTEGER NOT NULL DEFAULT 0,      -- dead batches that were deleted
   last_error TEXT NOT NULL DEFAULT '',
   last_error_at INTEGER,
+  confirmed_at INTEGER,                      -- when the endpoint last answered a challenge; NULL: it is not confirmed
+  challenges INTEGER NOT NULL DEFAULT 0,     -- challenges that failed in a row
+  held_until INTEGER NOT NULL DEFAULT 0,     -- nothing is sent before this time
+  missing INTEGER NOT NULL DEFAULT 0,        -- deliveries in a row that were answered with 404
+  suspended INTEGER NOT NULL DEFAULT 0,      -- 1: an answer 404 or 410 stopped deliveries; ends with a confirmation
+  registrar INTEGER NOT NULL DEFAULT 0,      -- number of the enclave that registered it last; 0: an operator resumed it
   UNIQUE (identity, url)
 );
 

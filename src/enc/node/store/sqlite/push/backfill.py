@@ -48,7 +48,8 @@ def backfill_endpoints(db: sqlite3.Connection) -> None:
     for e, manifest in db.execute("SELECT e, manifest FROM enclaves WHERE purged = 0").fetchall():
         rows = [(e, *key, url) for key, url in _endpoints(db, e, parse_manifest(manifest)).items()]
         db.executemany("INSERT INTO endpoints VALUES (?, ?, ?, ?)", rows)
-        db.executemany("INSERT OR IGNORE INTO queues (identity, url) VALUES (?, ?)", [(row[1], row[3]) for row in rows])
+        queues = [(row[1], row[3], e) for row in rows]
+        db.executemany("INSERT OR IGNORE INTO queues (identity, url, registrar) VALUES (?, ?, ?)", queues)
     db.execute("UPDATE node SET endpoints_due = 0")
     db.execute("COMMIT")
 

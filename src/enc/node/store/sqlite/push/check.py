@@ -51,7 +51,8 @@ def check_push(db: sqlite3.Connection) -> Iterator[str]:
     for q, identity, url, *counts in db.execute(
         "SELECT q, identity, url, push_seq, waiting, waiting_events, dead, delivered, forgotten FROM queues"
     ).fetchall():
-        if wrong := _check_counts(db, q, *counts) or _check_batches(db, q, logs, waiting.pop(q, [])):
+        wrong = _check_counts(db, q, *counts) or _check_batches(db, q, logs, waiting.pop(q, []))
+        if wrong := wrong or _check_endpoint(db, q):
             yield f"queue {q}, of {identity.hex()} at {url}: {wrong}"
     yield from (f"outbox: a row for queue {q}, which does not exist" for q in waiting)
     yield from _strays(db)
@@ -117,6 +118,16 @@ def _check_counts(
     if highest > push_seq or lowest < 1 or push_seq != waiting + dead + delivered + forgotten:
         return "push_seq: not the sum of its batches"
     return "delivered: more batches are stored" if kept > waiting + dead + delivered else None
+
+
+def _check_endpoint(db: sqlite3.Connection, q: int) -> str | None:
+    query = "SELECT confirmed_at, challenges, held_until, missing, suspended FROM queues WHERE q = ?"
+    confirmed_at, challenges, held_until, missing, suspended = db.execute(query, (q,)).fetchone()
+    if confirmed_at is not None and (suspended or challenges or held_until):
+        return "confirmed_at: the endpoint is both confirmed and held"
+    numbers = (confirmed_at or 0, challenges, held_until, missing)
+    are_whole = all(isinstance(number, int) and number >= 0 for number in numbers)
+    return None if are_whole and suspended in (0, 1) else "the state of its endpoint: not a state"
 
 
 def _check_batches(db: sqlite3.Connection, q: int, logs: _Logs, outbox: list[_Run]) -> str | None:

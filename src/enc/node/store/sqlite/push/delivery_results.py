@@ -6,7 +6,8 @@ import sqlite3
 from collections import Counter
 from collections.abc import Sequence
 
-from enc.node.store.push_interface import DeadBatch, DeliveryResult
+from enc.node.store.push_interface import ChallengeResult, DeadBatch, DeliveryResult, PushResult
+from enc.node.store.sqlite.push.endpoint_state import record_challenge, resume, suspend
 
 WAITING, DELIVERED, DEAD = 0, 1, 2
 """Values of `batches.state`."""
@@ -23,39 +24,46 @@ MAX_REVIVED = 2000
 """Batches revived by one transaction: it bounds how long commits wait."""
 
 
-def record_results(db: sqlite3.Connection, results: Sequence[DeliveryResult]) -> list[DeadBatch]:
+def record_results(db: sqlite3.Connection, results: Sequence[PushResult]) -> list[DeadBatch]:
     died = list[DeadBatch]()
     for result in results:
+        if isinstance(result, ChallengeResult):
+            record_challenge(db, result, MAX_ERROR)
+            continue
         row = db.execute(FIND, (result.queue, result.push_seq)).fetchone()
         if row is None:
             continue
         if result.error:
             _note_error(db, result)
-        if result.error and result.next_try is not None:
+        if result.error and result.suspend_until is not None:
+            suspend(db, result)
+        elif result.error and result.next_try is not None:
             db.execute("UPDATE batches SET tries = tries + 1, next_try = ? WHERE b = ?", (result.next_try, row[0]))
         else:
             _end(db, result, *row)
-        if result.error and result.next_try is None:
+        if result.error and result.next_try is None and result.suspend_until is None:
             died.append(_died(db, result))
     return died
 
 
 def _note_error(db: sqlite3.Connection, result: DeliveryResult) -> None:
-    query = "UPDATE queues SET last_error = ?, last_error_at = ? WHERE q = ?"
-    db.execute(query, (result.error[:MAX_ERROR], result.at, result.queue))
+    query = "UPDATE queues SET last_error = ?, last_error_at = ?, missing = ? WHERE q = ?"
+    db.execute(query, (result.error[:MAX_ERROR], result.at, result.missing, result.queue))
 
 
 def _end(db: sqlite3.Connection, result: DeliveryResult, b: int, events: int) -> None:
-    """Mark the batch as delivered or dead."""
+    """Mark the batch as delivered or dead. A dead one ends the confirmation: the next delivery needs a
+    challenge.
+    """
     is_dead = bool(result.error)
     db.execute(
         "UPDATE batches SET state = ?, settled_at = ?, tries = tries + ? WHERE b = ?",
         (DEAD if is_dead else DELIVERED, result.at, is_dead, b),
     )
     db.execute(
-        "UPDATE queues SET waiting = waiting - 1, waiting_events = waiting_events - ?, "
-        "dead = dead + ?, delivered = delivered + ? WHERE q = ?",
-        (events, is_dead, not is_dead, result.queue),
+        "UPDATE queues SET waiting = waiting - 1, waiting_events = waiting_events - ?1, dead = dead + ?2, "
+        "delivered = delivered + (1 - ?2), missing = 0, confirmed_at = iif(?2, NULL, confirmed_at) WHERE q = ?3",
+        (events, int(is_dead), result.queue),
     )
 
 
@@ -83,10 +91,12 @@ def has_settled_before(db: sqlite3.Connection, delivered_before: int, dead_befor
 
 
 def redeliver(db: sqlite3.Connection, now: int, identity: bytes | None, url: str | None) -> int:
-    """Let up to MAX_REVIVED dead batches of these queues, or of all, wait again.
+    """Let up to MAX_REVIVED dead batches of these queues, or of all, wait again, and end the queues'
+    holds.
 
-    Returns their number; 0 when there are no more.
+    Returns the number of batches; 0 when there are no more.
     """
+    resume(db, identity, url)
     query = (
         "SELECT q FROM queues WHERE dead > 0 AND (?1 IS NULL OR identity = ?1) AND (?2 IS NULL OR url = ?2) ORDER BY q"
     )

@@ -10,8 +10,9 @@ from msgspec.msgpack import Encoder
 
 from enc.core.primitives.types import Event
 from enc.core.rules.policy_types import Effects
-from enc.node.store.push_interface import Recipients
+from enc.node.store.push_interface import Recipient, Recipients
 from enc.node.store.sqlite.bulk_insert import bulk_insert
+from enc.node.store.sqlite.push.endpoint_state import open_queue, register_endpoint
 
 _encode = Encoder().encode
 
@@ -89,7 +90,7 @@ class OutboxRows:
             (
                 run.e,
                 run.first_seq,
-                _number(db, run.audience, audiences, new),
+                _number(db, run, audiences, new),
                 _encode(run.sizes),
                 None if run.types is None else _encode(run.types),
             )
@@ -99,28 +100,21 @@ class OutboxRows:
         return lambda: audiences.put(new)
 
 
-def _number(
-    db: sqlite3.Connection, audience: Recipients, known: AudienceNumbers, new: dict[int, tuple[int, Recipients]]
-) -> int:
+def _number(db: sqlite3.Connection, run: _Run, known: AudienceNumbers, new: dict[int, tuple[int, Recipients]]) -> int:
+    audience = run.audience
     a = known.get(audience)
     if a is None and id(audience) in new:
         a = new[id(audience)][0]
     if a is None:
-        members = [[_queue(db, each.identity, each.url) for each in audience if each.right == right] for right in "PN"]
+        members = [[_queue(db, each, run.e) for each in audience if each.right == right] for right in "PN"]
         a = db.execute("INSERT INTO audiences (members) VALUES (?)", (_encode(members),)).lastrowid or 0
         new[id(audience)] = a, audience
     return a
 
 
-def _queue(db: sqlite3.Connection, identity: bytes, url: str) -> int:
-    row = db.execute("SELECT q FROM queues WHERE identity = ? AND url = ?", (identity, url)).fetchone()
-    return int(row[0] if row else open_queue(db, identity, url))
-
-
-def open_queue(db: sqlite3.Connection, identity: bytes, url: str) -> int:
-    """Create a queue unless it exists."""
-    query = "INSERT OR IGNORE INTO queues (identity, url) VALUES (?, ?)"
-    return db.execute(query, (identity, url)).lastrowid or 0
+def _queue(db: sqlite3.Connection, to: Recipient, e: int) -> int:
+    row = db.execute("SELECT q FROM queues WHERE identity = ? AND url = ?", (to.identity, to.url)).fetchone()
+    return int(row[0] if row else open_queue(db, to.identity, to.url, e))
 
 
 def _change(db: sqlite3.Connection, e: int, effects: Effects) -> None:
@@ -131,6 +125,6 @@ def _change(db: sqlite3.Connection, e: int, effects: Effects) -> None:
             db.execute("DELETE FROM endpoints WHERE e = ? AND identity = ? AND trait = ?", key)
         else:
             db.execute("INSERT OR REPLACE INTO endpoints VALUES (?, ?, ?, ?)", (*key, change.url))
-            open_queue(db, change.identity, change.url)
+            register_endpoint(db, change.identity, change.url, e)
     if effects.lifecycle == "terminated":
         db.execute("DELETE FROM endpoints WHERE e = ?", (e,))

@@ -26,11 +26,11 @@ WITH RECURSIVE some (q) AS (
   UNION ALL
   SELECT (SELECT q FROM batches WHERE state = 0 AND q > some.q ORDER BY q LIMIT 1) FROM some WHERE some.q IS NOT NULL
 )
-SELECT batches.q, batches.push_seq, identity, url, tries, bytes FROM some
+SELECT batches.q, batches.push_seq, identity, url, tries, bytes, confirmed_at, challenges, missing, registrar FROM some
 CROSS JOIN batches ON b = (
   SELECT b FROM batches WHERE state = 0 AND q = some.q AND next_try <= :now ORDER BY next_try, push_seq LIMIT 1
 )
-CROSS JOIN queues ON queues.q = some.q
+CROSS JOIN queues ON queues.q = some.q AND held_until <= :now
 LIMIT :limit
 """
 BATCHES = (
@@ -40,11 +40,13 @@ REPORTS = (
     "SELECT q, identity, url, push_seq, waiting, waiting_events, "
     "iif(waiting, (SELECT min(made_at) FROM batches INDEXED BY batches_waiting "
     "WHERE state = 0 AND batches.q = queues.q), NULL), "
-    "delivered, dead, last_error, last_error_at FROM queues"
+    "delivered, dead, last_error, last_error_at, "
+    "CASE WHEN suspended THEN 'suspended' WHEN confirmed_at IS NOT NULL THEN 'confirmed' "
+    "WHEN challenges THEN 'challenge failed' ELSE 'unconfirmed' END, confirmed_at, held_until FROM queues"
 )
 TOTALS = (
     "SELECT count(*), total(waiting), total(dead), total(delivered), "
-    "(SELECT min(made_at) FROM batches WHERE state = 0) FROM queues"
+    "(SELECT min(made_at) FROM batches WHERE state = 0), total(waiting > 0 AND confirmed_at IS NULL) FROM queues"
 )
 MAX_SEQ = (1 << 63) - 1
 
@@ -109,5 +111,5 @@ def reports(db: sqlite3.Connection, e: int | None, identity: bytes | None, limit
 
 
 def totals(db: sqlite3.Connection) -> PushTotals:
-    queues, waiting, dead, delivered, oldest = db.execute(TOTALS).fetchone()
-    return PushTotals(queues, int(waiting), int(dead), int(delivered), oldest)
+    queues, waiting, dead, delivered, oldest, unconfirmed = db.execute(TOTALS).fetchone()
+    return PushTotals(queues, int(waiting), int(dead), int(delivered), oldest, int(unconfirmed))

@@ -11,7 +11,7 @@ from enc.node.store.events import RawEvent
 from enc.node.store.push_interface import DueBatch, PushBatch, QueueReport
 from enc.node.store.sqlite.connection import Readers, connect_writer, open_existing, unavailable
 from enc.node.store.sqlite.event_slices import read_raw_events
-from enc.node.store.sqlite.push import delivery_results, queries
+from enc.node.store.sqlite.push import delivery_results, endpoint_state, queries
 
 
 class PushReader:
@@ -55,20 +55,23 @@ def read_reports(path: Path, limit: int = 10_000) -> list[QueueReport]:
             raise _unread(path, e) from None
 
 
-def redeliver_at(path: Path, now: int, identity: bytes | None = None, url: str | None = None) -> int:
-    """Let dead batches of a store wait again, whether or not its node runs. Returns their number."""
+def redeliver_at(path: Path, now: int, identity: bytes | None = None, url: str | None = None) -> tuple[int, int]:
+    """Let dead batches of a store wait again, and end the holds of its queues, whether or not its
+    node runs. Returns the number of batches, and of queues.
+    """
     open_existing(path).close()
-    count, some = 0, -1
+    count, some, resumed = 0, -1, 0
     try:
         with closing(connect_writer(path)) as db:
             while some:  # in small transactions, since each blocks a running node's commits
                 db.execute("BEGIN IMMEDIATE")
+                resumed += endpoint_state.resume(db, identity, url)
                 some = delivery_results.redeliver(db, now, identity, url)
                 db.execute("COMMIT")
                 count += max(some, 0)
     except sqlite3.Error as e:
         raise _unread(path, e) from None
-    return count
+    return count, resumed
 
 
 def _unread(path: Path, error: sqlite3.Error) -> Unavailable:
