@@ -16,7 +16,7 @@ from pathlib import Path
 from floors import best_by_turns, missed, verdict
 from node_commits import AUTHORS, LIFE_MS, now_ms, sign, wire
 from node_process import NAMES, Node, send
-from push_sink import Sink
+from push_sink import Sink, to_of
 
 from enc.core.log.commit import build_commit, build_manifest
 from enc.core.primitives.encoding import compact_json
@@ -93,6 +93,7 @@ def floor(node_key: PrivateKey, body: dict[str, object], events: int) -> float:
 
 def bench_delivery(pool: Workers, node: Node, data: Path, sink: Sink, endpoints: int, size: int) -> None:
     enclave = subscribed(node, f"to{endpoints}", sink, endpoints)
+    send(node, sign(pool, [enclave], 1), web_socket=True)  # the endpoints are confirmed before their first batch
     wait(data, DRAINED)
     sink.shut()
     send(node, sign(pool, [enclave], size), web_socket=True)
@@ -114,11 +115,6 @@ def bench_delivery(pool: Workers, node: Node, data: Path, sink: Sink, endpoints:
     )
 
 
-def to_of(body: bytes) -> bytes:
-    at = body.find(b'"to":"') + 6
-    return bytes.fromhex(body[at : at + 64].decode())
-
-
 def count_of(body: dict[str, object]) -> int:
     push = body.get("push")
     return sum(len(each["events"]) for each in push["enclaves"]) if isinstance(push, dict) else 0
@@ -127,6 +123,7 @@ def count_of(body: dict[str, object]) -> int:
 def bench_commits(pool: Workers, node: Node, data: Path, sink: Sink, size: int, rounds: int) -> None:
     """Commit in turns to an enclave with endpoints and one without; deliveries finish before the other's turn."""
     enclaves = {count: subscribed(node, f"commits{count}", sink, count) for count in (0, ENDPOINTS)}
+    send(node, sign(pool, list(enclaves.values()), 2), web_socket=True)
     for web_socket in (False, True):
         best = dict.fromkeys(enclaves, 0.0)
         for _ in range(rounds):
@@ -144,7 +141,7 @@ def bench_commits(pool: Workers, node: Node, data: Path, sink: Sink, size: int, 
 
 def main(quick: bool = False) -> None:
     with tempfile.TemporaryDirectory() as folder, Pool() as pool:
-        data, sink = Path(folder) / "node", Sink()
+        data, sink = Path(folder) / "node", Sink(SUBSCRIBERS)
         with Node(data) as node:
             bench_delivery(pool, node, data, sink, 1, ONE // 4 if quick else ONE)
             bench_delivery(pool, node, data, sink, ENDPOINTS, EACH // 4 if quick else EACH)

@@ -1,7 +1,16 @@
-"""A receiver with the least possible cost: it reads whole POSTs, stores them, and answers once its gate is open."""
+"""A receiver with the least possible cost: it reads whole POSTs, stores them, and answers once its gate is open.
+
+It answers challenges at once, and does not store them.
+"""
 
 import asyncio
 import threading
+from collections.abc import Iterable
+
+from msgspec.json import encode
+
+from enc.core.primitives.signing import PrivateKey
+from enc.core.session.envelope import challenge_answer, open_push
 
 
 class _Connection(asyncio.Protocol):
@@ -30,7 +39,9 @@ class _Connection(asyncio.Protocol):
 class Sink:
     """An HTTP server on a separate thread and a free port."""
 
-    def __init__(self) -> None:
+    def __init__(self, keys: Iterable[PrivateKey]) -> None:
+        """`keys`: those of the recipients, to answer challenges with."""
+        self._keys = {key.public: key for key in keys}
         self.bodies: list[bytes] = []
         self._held: list[asyncio.BaseTransport] | None = None
         self._loop = asyncio.new_event_loop()
@@ -41,6 +52,10 @@ class Sink:
         threading.Thread(target=self._loop.run_forever, daemon=True).start()
 
     def take(self, body: bytes, transport: asyncio.BaseTransport) -> None:
+        if body.startswith(b'{"type":"Challenge"'):
+            answer = encode(challenge_answer(open_push(self._keys[to_of(body)], body)))
+            _answer(transport, answer)
+            return
         self.bodies.append(body)
         if self._held is None:
             _answer(transport)
@@ -62,6 +77,12 @@ class Sink:
         self._loop.call_soon_threadsafe(work)
 
 
-def _answer(transport: asyncio.BaseTransport) -> None:
+def to_of(body: bytes) -> bytes:
+    """Return the recipient that a push or a challenge names."""
+    at = body.find(b'"to":"') + 6
+    return bytes.fromhex(body[at : at + 64].decode())
+
+
+def _answer(transport: asyncio.BaseTransport, body: bytes = b"") -> None:
     assert isinstance(transport, asyncio.Transport)
-    transport.write(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")
+    transport.write(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%b" % (len(body), body))
