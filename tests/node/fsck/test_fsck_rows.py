@@ -433,9 +433,10 @@ def test_an_index_that_disagrees_with_its_table(
 
 
 def test_a_file_with_a_page_that_is_none(damaged: Damaged) -> None:
-    size = damaged.path.stat().st_size
+    with closing(sqlite3.connect(damaged.path)) as db:
+        ((page,),) = db.execute("SELECT rootpage FROM sqlite_master WHERE name = 'events_author'")
     with damaged.path.open("r+b") as file:
-        file.seek(size // 2 // 4096 * 4096)
+        file.seek((page - 1) * 4096)
         file.write(b"\xff" * 4096)
     found = damaged.check().differences
     assert "integrity_check" in found[0].what

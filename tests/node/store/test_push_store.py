@@ -183,8 +183,8 @@ def test_a_reader_in_another_process_sees_what_is_committed(tmp_path: Path) -> N
     assert reader.batch(q, 9) is None
     reader.close()
     assert read_reports(tmp_path / "enc.db") == store.queue_reports()
-    assert redeliver_at(tmp_path / "enc.db", host.now, url=OTHER) == 0
-    assert redeliver_at(tmp_path / "enc.db", host.now, person("vera").public) == 1
+    assert redeliver_at(tmp_path / "enc.db", host.now, url=OTHER) == (0, 0)
+    assert redeliver_at(tmp_path / "enc.db", host.now, person("vera").public) == (1, 0)
     assert due(host) == [(2, 0)]
     assert host.store.queue_reports()[0].dead == 0
     store.close()

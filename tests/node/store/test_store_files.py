@@ -103,7 +103,7 @@ def test_an_older_database_is_upgraded_step_by_step(tmp_path: Path, monkeypatch:
         SqliteStore(tmp_path / "enc.db")
     monkeypatch.setattr(upgrade, "UPGRADES", tuple(steps))
     store = SqliteStore(tmp_path / "enc.db")
-    assert store.database.writer.db.execute("PRAGMA user_version").fetchone() == (4,)
+    assert store.database.writer.db.execute("PRAGMA user_version").fetchone() == (3,)
     assert store.database.writer.db.execute("SELECT x FROM third").fetchall() == [(3,)]
     assert store.events(log.enclave, 0, 10) == log.events
     store.close()
