@@ -26,7 +26,7 @@ from enc.core.machine.replay import SeenCommits
 from enc.core.machine.state import EnclaveState, view
 from enc.core.primitives.types import Event, Target
 from enc.core.rules.content import content_object, revised_id
-from enc.core.rules.policy_types import Effects
+from enc.core.rules.policy_types import Effects, turned
 
 SEALED = ("message", "notice", "reaction")
 """Types whose contents are sealed; these may also be deleted."""
@@ -121,6 +121,7 @@ class Membership:
                 sequencer=effects.new_sequencer or event.sequencer,
                 lifecycle=self._state.lifecycle if migrates else effects.lifecycle or self._state.lifecycle,
                 migrated=migrates,
+                closed_gates=turned(self._state.closed_gates, effects.gates),
             )
         self._replayed.leaves |= effects.leaves(event.id)
         return effects

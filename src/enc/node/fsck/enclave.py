@@ -38,18 +38,31 @@ class EnclaveCheck:
         return self._events.at
 
     def run(self) -> None:
-        state = self._store.load(self._enclave)
-        if state is None:
-            raise self._difference("the store has no such enclave")
+        state = self._load_if_tree_is_whole()
         rows: AbstractContextManager[RowCheck | None] = nullcontext()
         if isinstance(self._store, SqliteStore):
             rows = open_row_check(self._store, self._enclave)
         with rows as self._trees.rows:
             if self._store.is_purged(self._enclave):
-                self._check_tombstone(state, self._trees.rows)
+                self._check_tombstone(state or self._load(), self._trees.rows)
             else:
                 self._check_log(self._trees.rows)
-                self._check_end(state, self._trees.rows)
+                self._check_end(state or self._load(), self._trees.rows)
+
+    def _load_if_tree_is_whole(self) -> EnclaveState | None:
+        """Return the stored state, or None if a node of its tree is missing. Checking the log then
+        finds the event that needs the node.
+        """
+        try:
+            return self._load()
+        except KeyError:
+            return None
+
+    def _load(self) -> EnclaveState:
+        state = self._store.load(self._enclave)
+        if state is None:
+            raise self._difference("the store has no such enclave")
+        return state
 
     def _difference(self, what: str) -> Difference:
         return Difference(self._enclave, None, what)
@@ -67,6 +80,8 @@ class EnclaveCheck:
             self._searches.check_items(lines)
             self._searches.add(lines)
             self._progress(len(lines))
+        if self.at == 0:
+            raise Difference(self._enclave, 0, "the event is missing")
         self._searches.finish()
 
     def _check_end(self, stored: EnclaveState, rows: RowCheck | None) -> None:
