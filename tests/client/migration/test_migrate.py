@@ -169,6 +169,24 @@ def test_who_registers_what(place: Town) -> None:
             team.register(desc="still mine")
 
 
+def test_a_new_owner_s_client_registers_by_itself(place: Town) -> None:
+    """Neither of them calls `register` after the Transfer."""
+    alice, bob = Identity.new(), Identity.new()
+    with place.client(alice, "a") as mine, place.client(bob, "a") as his:
+        team = found_team(mine, bundle={"size": 1})
+        team.register(app="mine")
+        team.move(bob.public, "OUTSIDER", "MEMBER")
+        team.transfer(bob.public, "owner")
+        theirs = his.enclave(team.id)
+        assert [item.type for item in theirs.query(type="Transfer")] == ["Transfer"]
+        found = his.resolve(team.id, fresh=True).record
+        assert (found.holder, found.entry.app, theirs.unregistered) == (bob.public, "mine", "")
+        assert found.known.proved_size == 3
+        theirs.transfer(alice.public, "owner")
+        assert [item.type for item in team.query(type="Transfer")] == ["Transfer", "Transfer"]
+        assert mine.resolve(team.id, fresh=True).record.holder == alice.public
+
+
 def test_a_registry_is_needed_to_ask_one(place: Town) -> None:
     with place.client(Identity.new(), "a", registry=None) as nobody:
         for work in (lambda: nobody.resolve(bytes(32)), nobody.registry, lambda: nobody.lookup(bytes(32))):

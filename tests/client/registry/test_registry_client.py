@@ -6,64 +6,20 @@ import httpx
 import pytest
 from msgspec.json import decode
 
-from enc.client import ForeignSequencer, Forgery, Identity, Registry, Rollback, Unreachable
+from enc.client import ForeignSequencer, Forgery, Registry, Rollback, Unreachable
 from enc.client.registry.registry_client import CACHE_S, MAX_CACHED
 from enc.core.errors import EnclaveNotFound, IdentityNotFound, MisuseError, NodeNotFound
 from enc.core.primitives.encoding import compact_json
 from enc.core.primitives.types import Receipt
 from enc.core.registry.reg_entry import wire_node
 from enc.node.store.events import search_item
+from tests.client.registry.office import AT, Office
 from tests.client.stage import Stage
 from tests.core.world import person
 from tests.node.served import SMALL
-from tests.simulator import Json, Simulator
+from tests.simulator import Json
 
-KEY, B = person("registrar"), person("node-b")
-AT = "http://registry.test"
-
-
-class Office:
-    """A registry at its own node, and a registered enclave of alice's."""
-
-    def __init__(self, stage: Stage) -> None:
-        self.stage = stage
-        self.node = stage.others["registry.test"] = Simulator(stage.clock, KEY)
-        self.id = stage.client("otto", url=AT).create("registry").id
-        self.node.registry = self.id
-        self.where = Registry(url=AT, enclave=self.id, seq_pub=KEY.public)
-        self.enclave = stage.found()
-        self.enter_node(stage.node, "http://node.test")
-        self.alice().enclave(self.enclave.id).register(app="test")
-        self.close_bundle()
-
-    def client(self, name: str = "bob", **more: Any) -> Any:
-        return self.stage.client(name, registry=self.where, **{"url": None, **more})
-
-    def alice(self, **more: Any) -> Any:
-        return self.client("alice", url="http://node.test", **more)
-
-    def enter_node(self, node: Simulator, *uris: str) -> Any:
-        kind = self.stage.client("x", registry=self.where)
-        inner = kind if self.stage.face == "sync" else kind._inner
-        inner._setup.identity = inner._setup.registry_client.reader.session.identity = Identity(node.key)
-        return kind.register_node(uris)
-
-    def close_bundle(self) -> None:
-        self.stage.clock.tick(6000)
-        self.node.settle()
-
-    def entry(self, kind: str, key: bytes) -> Json:
-        """Return what an honest registry answers now."""
-        found: Json = {}
-        self.node.lie(kind, lambda answer: found.update(answer))
-        getattr(self.client(pins=None), {"resolve": "resolve", "identity": "lookup"}[kind])(key)
-        self.node.be_honest()
-        return found
-
-    def refused(self, error: type[Exception], **more: Any) -> Any:
-        with pytest.raises(error) as found:
-            self.client(**more).resolve(self.enclave.id)
-        return found.value
+B = person("node-b")
 
 
 @pytest.fixture

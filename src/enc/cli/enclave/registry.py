@@ -68,9 +68,10 @@ def register_enclave(
         ),
     ] = None,
 ) -> None:
-    """Register the node of your enclave, as its owner. After a Transfer, the new owner should do this at once.
+    """Register the node of your enclave, as its owner, with a proof of the ownership.
 
-    Until then the previous owner can still change the entry. Fields that are not given keep their values.
+    After a Transfer, the new owner's client does this by itself as soon as it sees the Transfer; until then the
+    previous owner can still change the entry. Fields that are not given keep their values.
     """
     with ctx.client() as client:
         enclave = client.enclave(ctx.settings.get("enclave"))

@@ -196,8 +196,15 @@ class AsyncEnclave(Writes[Coroutine[Any, Any, Receipt]]):
     def hex(self) -> str:
         return self._reader.enclave.hex()
 
+    @property
+    def unregistered(self) -> str:
+        """Why this new owner's client could not register the enclave yet; empty if nothing is left
+        to do. It tries again after later requests for this enclave, also in another process.
+        """
+        return self._client._setup.unregistered(self.id)
+
     async def _run(self, flow: Flow[T]) -> T:
-        return await self._client._run(flow)
+        return await self._client._run(self._client._setup.with_registration(self._reader, flow))
 
     async def send(self, commit: Commit) -> Receipt:
         return await self._run(commit_builder.send(self._reader, commit))

@@ -5,7 +5,7 @@ import secrets
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 from msgspec import Struct
 
@@ -16,8 +16,11 @@ from enc.client.link.enclave_reader import EnclaveReader
 from enc.client.link.enclave_session import EnclaveSession
 from enc.client.link.node_link import NodeLink
 from enc.client.migration.node_locator import NodeLocator
+from enc.client.registry.auto_registration import AutoRegistration
+from enc.client.registry.due_registrations import DueRegistrations
 from enc.client.registry.registry_client import Registry, RegistryClient
 from enc.client.verify.pins import FilePins, MemoryPins, Pins, default_directory
+from enc.client.wire.flow import Flow
 from enc.client.wire.retrying_caller import RetryingCaller
 from enc.client.wire.transport import base_url
 from enc.client.witness.quorum import WitnessQuorum
@@ -30,6 +33,8 @@ from enc.runtime.clock import now_ms
 
 Manifest = Mapping[str, Any] | Path | str
 """A manifest; the path of a file that holds one; or the name of a template."""
+
+T = TypeVar("T")
 
 LAG_S = 60.0
 """How long a head is accepted that the witnesses have not seen yet, in seconds."""
@@ -79,11 +84,13 @@ class Setup:
         self.caller = RetryingCaller(patience, time.monotonic, None if url is None else base_url(url))
         self.node = NodeLink(self.caller, known, is_unresolved=url is None)
         self.registry_client = None if registry is None else self._open_registry(registry, patience)
+        quick_registry = None if registry is None else self._open_registry(registry, 0)
+        self._registration = self._open_registration(quick_registry)
         self._locator = NodeLocator(
             self._reach,
             [base_url(each) for each in nodes],
             self.registry_client,
-            quick_registry=None if registry is None else self._open_registry(registry, 0),
+            quick_registry=quick_registry,
             clock=time.monotonic,
             accept_loss=settings.accept_loss,
         )
@@ -114,8 +121,37 @@ class Setup:
         """Return a reader for an enclave, asked first at the client's node or `at` another."""
         node = self.node if at is None else self._reach(at)
         return EnclaveReader(
-            EnclaveSession(node, self.identity, enclave, self._pins, now_ms, self._alg, self._locator, self.quorum)
+            EnclaveSession(
+                node,
+                self.identity,
+                enclave,
+                self._pins,
+                now_ms,
+                self._alg,
+                self._locator,
+                self.quorum,
+                self._registration,
+            )
         )
+
+    def with_registration(self, reader: EnclaveReader, flow: Flow[T]) -> Flow[T]:
+        """Return the flow's result; then register the enclave if its ownership passed to us."""
+        result = yield from flow
+        if self._registration is not None:
+            yield from self._registration.attempt(reader)
+        return result
+
+    def unregistered(self, enclave: bytes) -> str:
+        """Return why a registration that is due has failed so far; empty if none is due."""
+        return "" if self._registration is None else self._registration.reason(enclave)
+
+    def _open_registration(self, quick: RegistryClient | None) -> AutoRegistration | None:
+        """Return what registers enclaves by itself, or None without a registry."""
+        if quick is None or self.registry_client is None:
+            return None
+        directory = self._pins.directory if isinstance(self._pins, FilePins) else None
+        due = DueRegistrations(directory, self.identity.public)
+        return AutoRegistration(quick, due, self.registry_client.forget, time.monotonic)
 
     def reader_at(self, enclave: bytes, url: str) -> EnclaveReader:
         """Return a reader for an enclave through this node only."""

@@ -54,8 +54,9 @@ def _other(enc_v: int) -> Dialect:
 
 def _is_other(reader: EnclaveReader, commit: Commit, error: PeerError) -> bool:
     """Whether the refusal may mean another version: a wrong hash, or an `alg` that it lacks."""
-    if reader.session.known_verifier().enc_v is not None:
-        return False
+    known = reader.session.known_verifier().enc_v  # a registrar may have learned it meanwhile
+    if known is not None:
+        return known != version_of(commit)
     return isinstance(error, InvalidHash) or commit.alg != "schnorr"
 
 

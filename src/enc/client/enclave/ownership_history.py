@@ -7,14 +7,23 @@ from enc.client.link.enclave_reader import EnclaveReader
 from enc.client.wire.flow import Flow
 from enc.core.log.event import wire_event
 from enc.core.log.filter import MAX_LIMIT
-from enc.core.primitives.types import Event
+from enc.core.primitives.types import Commit, Event
 from enc.core.rules.parse_manifest import parse_manifest
 from enc.core.rules.policy_types import Policy
 
 TYPES = ["Manifest", "Move", "Grant", "Transfer", "Transfer_Owner", "AC_Bundle"]
 """Event types that can make an identity an owner."""
+_OF_RIGHTS = frozenset("Move Force_Move Grant Revoke Revoke_Self Transfer AC_Bundle".split())
 MAX_EVENTS = 100_000
 """Most events about rights that are examined."""
+
+
+def concerns_owners(commit: Commit) -> bool:
+    """Return whether it may make somebody an owner, or end that, as far as its words say without
+    the manifest."""
+    if commit.type == "Transfer_Owner":
+        return True
+    return commit.type in _OF_RIGHTS and '"owner"' in (commit.content or "").lower()
 
 
 def ownership_history(reader: EnclaveReader, before: int | None = None) -> Flow[tuple[Policy, list[Event]]]:

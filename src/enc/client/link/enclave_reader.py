@@ -117,6 +117,8 @@ class EnclaveReader:
         items = yield from work(lambda: verify_items(verifier, wire.events, filter_, text))
         with verifier.blame_node("page", text):
             check_order([item.event for item in items], filter_.reverse)
+        for item in items:
+            self.session.notice(item.event, item.seq)
         if proof:
             items = yield from self.proved(items, wire, text, since)
         return ItemPage(items, wire.more)

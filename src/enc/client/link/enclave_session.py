@@ -17,7 +17,7 @@ from enc.client.errors import ForeignSequencer
 from enc.client.evidence.evidence import answer_evidence
 from enc.client.keys.identity import Identity
 from enc.client.link.follow_moves import follow_moves
-from enc.client.link.interfaces import Locator, Quorum
+from enc.client.link.interfaces import Locator, Quorum, Registrar
 from enc.client.link.node_link import NodeLink
 from enc.client.verify.log_verifier import DEFAULT_VERSION, LogVerifier
 from enc.client.verify.pins import Pin, Pins
@@ -71,9 +71,10 @@ class EnclaveSession:
         alg: Alg,
         locator: Locator | None = None,
         quorum: Quorum | None = None,
+        registrar: Registrar | None = None,
     ) -> None:
         self.node, self.identity, self.enclave, self.pins, self.now, self.alg = node, identity, enclave, pins, now, alg
-        self._locator, self._quorum = locator, quorum
+        self._locator, self._quorum, self._registrar = locator, quorum, registrar
         self._verifier: LogVerifier | None = None
         self._former_verifier: LogVerifier | None = None
         """Verifier for the node that was just left; still used for its late answers."""
@@ -221,7 +222,16 @@ class EnclaveSession:
         if commit.enclave != self.enclave:
             raise MisuseError("the commit is for another enclave")
         (yield from self.verifier()).check_is_current()
-        return (yield from self.submit(commit))
+        if self._registrar is not None:
+            yield from self._registrar.before_send(self, commit)
+        receipt = yield from self.submit(commit)
+        self.notice(commit, receipt.seq)
+        return receipt
+
+    def notice(self, commit: Commit, seq: int) -> None:
+        """Tell the registrar of a verified event."""
+        if self._registrar is not None:
+            self._registrar.notice(self, commit, seq)
 
     def submit(self, commit: Commit) -> Flow[Receipt]:
         """Send a commit to this node, wherever the enclave is known to be."""

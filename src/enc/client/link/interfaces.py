@@ -1,11 +1,12 @@
-"""What a session needs from the layers above it: a locator of nodes and a quorum of witnesses."""
+"""What a session needs from the layers above it: a locator of nodes, a quorum of witnesses, and who
+registers the enclave after its ownership has changed."""
 
 from typing import TYPE_CHECKING, Protocol
 
 from enc.client.link.node_link import NodeLink
 from enc.client.verify.pins import Pin
 from enc.client.wire.flow import Flow
-from enc.core.primitives.types import TreeHead
+from enc.core.primitives.types import Commit, TreeHead
 
 if TYPE_CHECKING:
     from enc.client.link.enclave_session import EnclaveSession
@@ -48,3 +49,15 @@ class Quorum(Protocol):
     """The witnesses that must confirm a head before it is accepted."""
 
     def check(self, session: "EnclaveSession", head: TreeHead) -> Flow[object]: ...
+
+
+class Registrar(Protocol):
+    """Registers an enclave whose ownership changes."""
+
+    def before_send(self, session: "EnclaveSession", commit: Commit) -> Flow[None]:
+        """Register what only the present owner can, if the commit gives the ownership away."""
+        ...
+
+    def notice(self, session: "EnclaveSession", commit: Commit, seq: int) -> None:
+        """Take note of an event of the log: it may have made this identity an owner."""
+        ...

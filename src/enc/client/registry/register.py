@@ -3,37 +3,24 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import msgspec
 from msgspec import Struct
-from msgspec.structs import replace
+from msgspec.structs import asdict, replace
 
 from enc.client.enclave.ownership_history import ownership_history
 from enc.client.errors import Distrust
 from enc.client.link.enclave_reader import EnclaveReader
 from enc.client.link.sequencer_lookup import fetch_history
+from enc.client.registry.ownership_proofs import NotOwnerError, OwnershipProver
 from enc.client.registry.registry_client import RegistryClient, RegistryRecord
-from enc.client.verify.sequencer_history import History
-from enc.client.wire.flow import Flow, Pause
-from enc.core.errors import (
-    EncError,
-    EnclaveNotFound,
-    IdentityNotFound,
-    MisuseError,
-    NodeNotFound,
-    PeerError,
-    TreeSizeNotFound,
-)
-from enc.core.primitives.encoding import MAX_INT, compact_json
+from enc.client.wire.flow import Flow
+from enc.core.errors import EnclaveNotFound, IdentityNotFound, MisuseError, NodeNotFound, PeerError
+from enc.core.primitives.encoding import compact_json
 from enc.core.primitives.types import Event, Receipt, TreeHead
 from enc.core.registry.migrate_chain import MAX_LINKS
-from enc.core.registry.migrate_chain import Link as Step
-from enc.core.registry.owner_proof import OwnerProof, build_owner_proof, check_owner_proof, find_passage
+from enc.core.registry.owner_proof import OwnerProof
 from enc.core.registry.ownership import KnownOwnership
 from enc.core.registry.reg_entry import wire_enclave, wire_identity, wire_node
-from enc.core.rules.content import parse_migrate
 from enc.core.rules.policy_types import Policy
-from enc.core.session.envelope import RequestType
-from enc.core.trees.tree_head import check_head, wire_head
 
 
 class EnclaveDescription(Struct, frozen=True):
@@ -82,60 +69,94 @@ def register_enclave(
     reader: EnclaveReader,
     description: EnclaveDescription | None = None,
     heads: Sequence[TreeHead] = (),
+    *,
+    is_patient: bool = True,
+    refresh: bool = False,
 ) -> Flow[Receipt | None]:
     """Register where an enclave is, as its owner; return None if all of it is registered already.
 
-    Includes the Migrates since the last entry, and an owner proof if another identity made that
-    entry. More Migrates than one entry may contain make several entries. `heads`: of former
-    sequencers; one of them proves that an owner who moved the enclave before being registered was
-    the owner then. The head on which the registration rests is pinned, so a continuation from an
-    older copy, as a former owner might try, is detected.
+    Includes the Migrates since the last entry, and an owner proof if one can be had: another
+    identity's entry requires it, and it outdates what former owners have. More Migrates than one
+    entry may contain make several entries. `heads`: of former sequencers; one of them proves that
+    an owner who moved the enclave before being registered was the owner then. The head on which the
+    registration rests is pinned, so a continuation from an older copy, as a former owner might try,
+    is detected.
+
+    Unless `is_patient`, does not wait for a bundle that shows the ownership. With `refresh`, a new
+    proof alone is worth an entry.
     """
     yield from reader.session.head()
     rules, events = yield from ownership_history(reader)
+    prover = OwnershipProver(reader, events, (yield from fetch_history(reader.session)), heads)
     receipt, registry, has_more = None, registry_client.reader, True
     while has_more:
         record = yield from _record(registry_client, reader.enclave)
-        content, has_more = yield from _entry(reader, record, description or EnclaveDescription(), rules, events, heads)
+        entry = _Entry(reader, prover, rules, record, description or EnclaveDescription(), is_patient, refresh)
+        content, has_more = yield from entry.content()
         if content is None:
-            return None
+            return receipt
         receipt = yield from registry.session.send(registry.session.prepare("Reg_Enclave", compact_json(content)))
         registry_client.forget(reader.enclave)
     yield from reader.session.head()
     return receipt
 
 
-def _entry(
-    reader: EnclaveReader,
-    record: RegistryRecord | None,
-    description: EnclaveDescription,
-    rules: Policy,
-    events: Sequence[Event],
-    heads: Sequence[TreeHead],
-) -> Flow[tuple[dict[str, Any] | None, bool]]:
-    """Return the next entry (None if nothing is new), and whether more Migrates are left for
-    another.
-    """
-    manifest, me = events[0], reader.identity.public
-    known = KnownOwnership(manifest, rules, manifest.from_, 0, manifest.sequencer)
-    if record is not None:
-        known = replace(known, holder=record.holder, proved_size=record.proved_size, sequencer=record.sequencer)
-    steps, known = _steps((yield from fetch_history(reader.session)), known, me, events)
-    merged = _merged(description, record)
-    if record is not None and not steps and record.holder == me and _description(record) == merged:
-        return None, False
-    has_more = len(steps) > MAX_LINKS
-    steps, known = yield from _chain(reader, known, steps[:MAX_LINKS], events, heads)
-    if has_more and me != known.holder:
-        raise MisuseError(
-            f"more than {MAX_LINKS} Migrates since the registry's entry; the last one that fits into one entry belongs "
-            f"to {known.holder.hex()}, who must register the enclave first"
-        )
-    if not has_more:
-        known = replace(known, sequencer=reader.session.known_verifier().sequencer)
-    proof = None if me == known.holder else (yield from _owner_proof(reader, known, events))
-    about: dict[str, Any] = {"app": merged.app or "", "desc": merged.desc or "", "meta": merged.meta}
-    return wire_enclave(manifest, owner_proof=proof, links=steps, sequencer=known.sequencer, **about), has_more
+class _Entry(Struct, frozen=True):
+    """The next entry of an enclave."""
+
+    reader: EnclaveReader
+    prover: OwnershipProver
+    rules: Policy
+    record: RegistryRecord | None
+    description: EnclaveDescription
+    is_patient: bool
+    refresh: bool
+
+    def content(self) -> Flow[tuple[dict[str, Any] | None, bool]]:
+        """Return the entry (None if nothing is new), and whether more Migrates are left for
+        another.
+        """
+        record, me = self.record, self.reader.identity.public
+        known = _known(self.prover.manifest, self.rules, record)
+        steps, merged = self.prover.steps(known), _merged(self.description, record)
+        is_same = record is not None and not steps and known.holder == me and _description(record) == merged
+        is_current = is_same and known.sequencer == self._sequencer and not self.refresh
+        if is_current and not (yield from self.prover.is_due(known)):
+            return None, False
+        has_more = len(steps) > MAX_LINKS
+        links, known = yield from self.prover.chain(known, steps[:MAX_LINKS])
+        if has_more and me != known.holder:
+            raise MisuseError(
+                f"more than {MAX_LINKS} Migrates since the registry's entry; the last one that fits into one entry "
+                f"belongs to {known.holder.hex()}, who must register the enclave first"
+            )
+        proof = None if has_more else (yield from self._proof(known))
+        if is_same and proof is None:
+            return None, False
+        about: dict[str, Any] = {"app": merged.app or "", "desc": merged.desc or "", "meta": merged.meta}
+        sequencer = known.sequencer if has_more else self._sequencer
+        content = wire_enclave(self.prover.manifest, owner_proof=proof, links=links, sequencer=sequencer, **about)
+        return content, has_more
+
+    @property
+    def _sequencer(self) -> bytes:
+        return self.reader.session.known_verifier().sequencer
+
+    def _proof(self, known: KnownOwnership) -> Flow[OwnerProof | None]:
+        """Return a proof under the newest head. The holder's entry is valid without one."""
+        if known.holder != self.reader.identity.public or known.sequencer != self._sequencer:
+            return (yield from self.prover.current(known, is_patient=self.is_patient))
+        try:
+            return (yield from self.prover.current(known, is_patient=False))
+        except (Distrust, NotOwnerError):
+            raise
+        except PeerError:
+            return None
+
+
+def _known(manifest: Event, rules: Policy, record: RegistryRecord | None) -> KnownOwnership:
+    known = KnownOwnership.of(manifest, rules, None)
+    return known if record is None else replace(known, forced_from=record.forced_from, **asdict(record.known))
 
 
 def _record(registry_client: RegistryClient, enclave: bytes) -> Flow[RegistryRecord | None]:
@@ -153,137 +174,3 @@ def _merged(description: EnclaveDescription, record: RegistryRecord | None) -> E
     before = EnclaveDescription("", "", {}) if record is None else _description(record)
     fields = {name: getattr(description, name) for name in description.__struct_fields__}
     return replace(before, **{name: value for name, value in fields.items() if value is not None})
-
-
-def _steps(
-    history: History, known: KnownOwnership, me: bytes, events: Sequence[Event]
-) -> tuple[list[Step], KnownOwnership]:
-    """Return the Migrates since the term of the registered sequencer, and what is known at its
-    start.
-
-    Of several terms, takes the last from which ownership passed to the current owners: the registry
-    requires that ownership was passed on under the sequencer that it knows.
-    """
-    terms = list(history.terms())
-    starts = [i for i, term in enumerate(terms) if term.sequencer == known.sequencer]
-    if not starts:
-        return [], known
-    for i in reversed(starts):
-        steps = [Step(move.event) for move in history.moves[i:]]
-        start = replace(known, moved_at=terms[i].from_seq - 1)
-        if _is_passed_on(start, steps, me, events):
-            return steps, start
-    return [Step(move.event) for move in history.moves[starts[-1] :]], known
-
-
-def _is_passed_on(known: KnownOwnership, steps: Sequence[Step], me: bytes, events: Sequence[Event]) -> bool:
-    """Whether ownership passed to the author of each Migrate in turn, and finally to `me`."""
-    for author, before in [*((step.event.from_, step.event.seq) for step in steps), (me, MAX_INT)]:
-        if author != known.holder and _passage(known, events, author, before) is None:
-            return False
-        known = replace(known, holder=author, moved_at=before)
-    return True
-
-
-def _passage(
-    known: KnownOwnership, events: Sequence[Event], owner: bytes, before: int = MAX_INT
-) -> tuple[Event, ...] | None:
-    """Return how ownership passed from the holder to `owner` since the holder's last Migrate."""
-    since = [event for event in events if event.seq == 0 or known.moved_at < event.seq < before]
-    return find_passage(known.policy, since, known.holder, owner)
-
-
-def _chain(
-    reader: EnclaveReader,
-    known: KnownOwnership,
-    steps: Sequence[Step],
-    events: Sequence[Event],
-    heads: Sequence[TreeHead],
-) -> Flow[tuple[list[Step], KnownOwnership]]:
-    """Return the Migrates, with a proof for each author that is not the holder, and the new
-    holding.
-    """
-    chain = list[Step]()
-    for step in steps:
-        author = step.event.from_
-        if author != known.holder:
-            step = Step(step.event, (yield from _former_proof(reader, known, step.event, events, heads)))
-        size = known.proved_size if step.owner_proof is None else step.owner_proof.sth.ts
-        new = parse_migrate(step.event).new_sequencer
-        known = replace(known, holder=author, proved_size=size, sequencer=new, moved_at=step.event.seq)
-        chain.append(step)
-    return chain, known
-
-
-def _former_proof(
-    reader: EnclaveReader, known: KnownOwnership, migrate: Event, events: Sequence[Event], heads: Sequence[TreeHead]
-) -> Flow[OwnerProof]:
-    """Prove, under the latest suitable head of the old sequencer, that a Migrate's author was the
-    owner.
-
-    The log under such a head is the same at every node, so the current node provides the paths.
-    """
-    owner = migrate.from_
-    passage = _passage(known, events, owner, migrate.seq)
-    for head in sorted(heads, key=lambda head: head.ts, reverse=True):
-        try:
-            check_head(head, known.sequencer)
-            proof = yield from _proof_under(reader, known.manifest, owner, head)
-            proof = replace(proof, passage=passage or ())
-            check_owner_proof(proof, owner, known)
-            return proof
-        except Distrust:
-            raise
-        except PeerError:
-            continue
-    raise MisuseError(
-        f"Migrate {migrate.seq}: the registry's entry belongs to {known.holder.hex()}, and no head of "
-        f"{known.sequencer.hex()} is available under which the Migrate's author owns the enclave: give an "
-        "archive from the time when they owned it"
-    )
-
-
-def _owner_proof(reader: EnclaveReader, known: KnownOwnership, events: Sequence[Event]) -> Flow[OwnerProof]:
-    """Prove that this identity owns the enclave; retries until a closed bundle shows it."""
-    me, backoff = reader.identity.public, reader.node.caller.backoff()
-    passage = _passage(known, events, me)
-    if passage is None:
-        raise MisuseError("you do not own the enclave: no event that you may read passed it on from the entry's holder")
-    while True:
-        try:
-            proof = replace((yield from _proof(reader, known.manifest)), passage=passage)
-            check_owner_proof(proof, me, known)
-            return proof
-        except EncError as e:
-            pause = backoff.wait(e)
-        yield Pause(pause)
-
-
-def _proof(reader: EnclaveReader, manifest: Event) -> Flow[OwnerProof]:
-    """Return an owner proof under the newest head."""
-    key = reader.identity.public.hex()
-    state = yield from _asked(reader, "/state", "State_Proof", {"namespace": "rbac", "key": key})
-    if not isinstance(state.get("sth"), dict):
-        raise TreeSizeNotFound("no bundle is closed yet")
-    return (yield from _built(reader, manifest, state, state["sth"].get("ts")))
-
-
-def _proof_under(reader: EnclaveReader, manifest: Event, owner: bytes, head: TreeHead) -> Flow[OwnerProof]:
-    """Return an owner proof under a head that another sequencer signed."""
-    asked = {"namespace": "rbac", "key": owner.hex(), "tree_size": head.ts}
-    state = yield from _asked(reader, "/state", "State_Proof", asked)
-    last = {"leaf_index": head.ts - 1, "tree_size": head.ts}
-    inclusion = yield from _asked(reader, "/inclusion", "Inclusion_Proof", last)
-    state = {**state, "sth": wire_head(head), "inclusion": inclusion}
-    return (yield from _built(reader, manifest, state, head.ts))
-
-
-def _built(reader: EnclaveReader, manifest: Event, state: dict[str, Any], size: object) -> Flow[OwnerProof]:
-    bundle = yield from _asked(reader, "/bundle", "Bundle_Proof", {"event_id": manifest.id.hex()})
-    asked = {"leaf_index": 0, "tree_size": size}
-    return build_owner_proof(state, bundle, (yield from _asked(reader, "/inclusion", "Inclusion_Proof", asked)))
-
-
-def _asked(reader: EnclaveReader, path: str, type_: RequestType, body: dict[str, Any]) -> Flow[dict[str, Any]]:
-    found = msgspec.json.decode((yield from reader.session.ask(path, type_, body)))
-    return found if isinstance(found, dict) else {}

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from typing import Any, Literal, TypeVar
 from urllib.parse import urlencode
 
-from msgspec import Struct
+from msgspec import Struct, field
 from msgspec.json import Decoder
 
 from enc.client.enclave.writes import as_bytes
@@ -24,8 +24,9 @@ from enc.client.wire.flow import Call, Flow, work
 from enc.client.wire.transport import base_url
 from enc.core.errors import InvalidProof, MisuseError
 from enc.core.log.filter import parse_filter
-from enc.core.primitives.encoding import unhex
-from enc.core.primitives.types import Event
+from enc.core.primitives.encoding import check_numbers, unhex
+from enc.core.primitives.types import Event, Ownership
+from enc.core.registry.ownership import MAX_FORCED
 from enc.core.registry.reg_entry import (
     EnclaveEntry,
     IdentityEntry,
@@ -68,14 +69,21 @@ def parse_registry(text: str) -> Registry:
 
 
 class RegistryRecord(Struct, frozen=True):
-    """A registry's entry for an enclave, verified; sequencer and size are the registry's statement."""
+    """A registry's entry for an enclave, verified; `known` and `forced_from` are its statement."""
 
     enclave: bytes
     entry: EnclaveEntry
     item: Item
-    sequencer: bytes
-    holder: bytes
-    proved_size: int
+    known: Ownership
+    forced_from: tuple[Ownership, ...] = ()
+
+    @property
+    def sequencer(self) -> bytes:
+        return self.known.sequencer
+
+    @property
+    def holder(self) -> bytes:
+        return self.known.holder
 
     @property
     def is_proved(self) -> bool:
@@ -114,12 +122,33 @@ class Resolution(Struct, frozen=True):
         return manifest.sequencer if self.record.item.author == manifest.from_ else None
 
 
+class _Evidence(Struct):
+    """The values by which the next registration is judged (docs/protocol.md, 23.1). A registry of
+    an earlier version does not give them."""
+
+    proved_at: int = 0
+    proved_root: str = ""
+    moved_at: int = -1
+    moved_time: int = 0
+
+
+class _Left(_Evidence):
+    sequencer: str = ""
+    holder: str = ""
+    proved_size: int = 0
+
+
+class _AllEvidence(_Evidence):
+    forced_from: list[_Left] = []
+
+
 class _Entry(Struct):
     """The fields of an answer besides its events."""
 
     sequencer: str = ""
     holder: str = ""
     proved_size: int = 0
+    evidence: _AllEvidence = field(default_factory=_AllEvidence)
 
 
 class _Answer(_Entry, kw_only=True):
@@ -230,15 +259,17 @@ class RegistryClient:
         with self.reader.session.known_verifier().blame_node("enclave", text):
             for item in _of("Reg_Enclave", items):
                 entry = parse_enclave(item.event)
-                sequencer = unhex(stated.sequencer, 32, "sequencer", InvalidProof)
+                known = _ownership(stated, stated.evidence)
                 if entry.manifest_event.enclave != enclave:
                     raise InvalidProof("the entry belongs to another enclave")
-                if entry.declared_sequencer != sequencer:
+                if entry.declared_sequencer != known.sequencer:
                     raise InvalidProof("sequencer: not the one that the entry's Migrates lead to")
-                holder = unhex(stated.holder, 32, "holder", InvalidProof)
-                if holder != item.author:
+                if known.holder != item.author:
                     raise InvalidProof("holder: not the entry's author")
-                return RegistryRecord(enclave, entry, item, sequencer, holder, stated.proved_size)
+                left = stated.evidence.forced_from
+                if len(left) > MAX_FORCED:
+                    raise InvalidProof(f"forced_from: more than {MAX_FORCED}")
+                return RegistryRecord(enclave, entry, item, known, tuple(_ownership(each, each) for each in left))
             raise InvalidProof("the entry is missing")
 
     def _node(self, seq_pub: bytes, items: list[Item], text: bytes) -> NodeEntry:
@@ -259,6 +290,19 @@ class RegistryClient:
                     raise InvalidProof("the entry belongs to another identity, or has another author")
                 return entry
             raise InvalidProof("the entry is missing")
+
+
+def _ownership(who: _Entry | _Left, evidence: _Evidence) -> Ownership:
+    """Return what the registry states that it knows."""
+    numbers = {"proved_size": who.proved_size, "proved_at": evidence.proved_at, "moved_time": evidence.moved_time}
+    check_numbers(InvalidProof, **numbers)
+    return Ownership(
+        sequencer=unhex(who.sequencer, 32, "sequencer", InvalidProof),
+        holder=unhex(who.holder, 32, "holder", InvalidProof),
+        proved_root=unhex(evidence.proved_root, 32, "proved_root", InvalidProof) if evidence.proved_root else b"",
+        moved_at=max(evidence.moved_at, -1),
+        **numbers,
+    )
 
 
 def _of(type_: str, items: list[Item]) -> Iterator[Item]:

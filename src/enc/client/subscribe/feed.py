@@ -203,6 +203,7 @@ class Feed:
         with self._verifier.blame_node("event", text):
             check_order([*([query.last] if query.last else []), item.event])
         query.last, self._is_renewed = item.event, False
+        self._reader.session.notice(item.event, item.seq)
         if self._last is None:
             self._newest = item.event
         elif not query.is_cut and item.seq > self._last:

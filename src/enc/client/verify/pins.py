@@ -121,6 +121,10 @@ class FilePins:
     def __init__(self, directory: Path | str) -> None:
         self._directory = Path(directory)
 
+    @property
+    def directory(self) -> Path:
+        return self._directory
+
     def check(self) -> None:
         """Check that the directory is writable, before a node is asked for something that must be
         stored.
