@@ -3,6 +3,7 @@
 import json
 import re
 from runpy import run_path
+from typing import Any
 
 import msgspec
 import pytest
@@ -239,13 +240,27 @@ def test_the_log_of_version_1_has_every_type_and_every_code() -> None:
 
 
 def test_a_registry_event_by_event() -> None:
+    example = load("registry")
+    replay_registry(example, example["keys"])
+    assert len(example["refused"]) == 8
+
+
+@pytest.mark.parametrize("case", ["version 1", "version 2", "a co-owner"])
+def test_takeovers_and_recoveries_event_by_event(case: str) -> None:
+    example = load("registry_takeover")
+    replay_registry(example["cases"][case], example["keys"])
+    holders = [records["enclave"]["holder"] for records in example["cases"][case]["records_after_each_event"][1:]]
+    assert holders == [example["keys"][name] for name in ("alice", "bob", "bob", "alice", "alice")]
+    assert len(example["cases"][case]["refused"]) == (9 if case == "a co-owner" else 7)
+
+
+def replay_registry(example: Any, people: dict[str, str]) -> None:
     """Check the enclave's own log too: proofs and links come from it."""
-    example, replay, house = load("registry"), Replay(), Replay()
+    replay, house = Replay(), Replay()
     for wire in example["enclave_events"]:
         house.add(parse_event(json.dumps(wire)))
     ids = [wire["id"] for wire in example["registry_events"]]
-    keys = {"node": example["keys"]["node"], "identity": example["keys"]["alice"]}
-    keys["enclave"] = example["enclave"]
+    keys = {"node": people["node"], "identity": people["alice"], "enclave": example["enclave"]}
     told = zip(
         example["registry_events"],
         example["state_hash_after_each_event"],
@@ -260,16 +275,21 @@ def test_a_registry_event_by_event() -> None:
             entry = None if fields["entry"] is None else bytes.fromhex(ids[fields["entry"]])
             assert record is not None
             assert record.entry == entry
-            for name in fields.keys() - {"entry"}:
-                found = getattr(record, name)
-                assert (found.hex() if isinstance(found, bytes) else found) == fields[name]
+            check_fields(record, {name: value for name, value in fields.items() if name != "entry"})
         for refused in (item for item in example["refused"] if item["after_seq"] == wire["seq"]):
             commit = parse_commit(json.dumps(refused["commit"]))
             check_commit(commit, 2)
             with pytest.raises(EncError) as caught:
                 judge(replay.state, commit, replay.store, sequencer=replay.state.sequencer)
             assert (caught.value.code, caught.value.message) == (refused["code"], refused["message"])
-    assert len(example["refused"]) == 8
+
+
+def check_fields(record: Any, fields: dict[str, Any]) -> None:
+    for left, values in zip(getattr(record, "forced_from", ()), fields.pop("forced_from", ()), strict=True):
+        check_fields(left, dict(values))
+    for name, value in fields.items():
+        found = getattr(record, name)
+        assert (found.hex() if isinstance(found, bytes) else found) == value, name
 
 
 @pytest.mark.parametrize(
@@ -277,6 +297,7 @@ def test_a_registry_event_by_event() -> None:
     [
         ("make_log_v1", "log_v1"),
         ("make_registry", "registry"),
+        ("make_takeover", "registry_takeover"),
         ("make_personal", "personal"),
         ("make_witness", "witness"),
     ],
@@ -286,7 +307,7 @@ def test_the_generator_makes_the_same_bytes(program: str, name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "program", ["make_log_v1", "make_registry", "sealing_by_hand", "make_personal", "make_witness"]
+    "program", ["make_log_v1", "make_registry", "make_takeover", "sealing_by_hand", "make_personal", "make_witness"]
 )
 def test_the_generator_shares_nothing_with_the_kernel(program: str) -> None:
     assert "enc" not in re.findall(r"^(?:from|import) (\w+)", (FOLDER / f"{program}.py").read_text(), re.MULTILINE)
