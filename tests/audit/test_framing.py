@@ -18,7 +18,7 @@ from tests.framing.scenes import FORMS, MOVES, Scene, scene
 from tests.tiers import rounds
 
 pytestmark = pytest.mark.sweep
-THIEVES: list[list[str]] = [[], ["bob"], ["alice", "olga"], ["node"], ["node2"]]
+THIEVES: list[list[str]] = [[], ["bob"], ["alice", "olga"], ["node"], ["node2"], ["node3"]]
 
 
 def archive(path: Path, one: Scene, events: list[Event], rng: Random) -> str:
@@ -49,7 +49,7 @@ def audited(one: Scene, framer: Framer, logs: list[list[Event]], folder: Path) -
 @pytest.mark.parametrize("moves", MOVES)
 def test_an_audit_convicts_only_holders_of_the_keys(moves: str, tmp_path: Path) -> None:
     runner, found = CliRunner(), 0
-    for seed in range(rounds(8)):
+    for seed in range(rounds(10)):
         rng = Random(f"{moves} {seed}")
         one, other = scene(rng, FORMS[seed % len(FORMS)], moves), scene(rng, FORMS[0], "none")
         framer = Framer(rng, one, other, THIEVES[seed % len(THIEVES)])
@@ -66,7 +66,7 @@ def test_an_audit_convicts_only_holders_of_the_keys(moves: str, tmp_path: Path) 
 
 @pytest.mark.parametrize("moves", MOVES)
 def test_an_audit_of_honest_logs_and_of_other_sizes_in_their_proofs_finds_nothing(moves: str, tmp_path: Path) -> None:
-    for seed in range(rounds(3)):
+    for seed in range(rounds(len(FORMS))):
         rng = Random(f"{moves} {seed}")
         one = scene(rng, FORMS[seed % len(FORMS)], moves)
         framer = Framer(rng, one, one, [])

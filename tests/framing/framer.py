@@ -8,10 +8,18 @@ from typing import Any
 from msgspec.structs import replace
 
 from enc.client import Evidence
-from enc.client.evidence.evidence import split_event, split_head, two_events, two_heads, unconnected
-from enc.client.evidence.log_evidence import log_parts, order_parts
+from enc.client.evidence.evidence import (
+    answer_evidence,
+    split_event,
+    split_head,
+    two_events,
+    two_heads,
+    unconnected,
+    with_cosignature,
+)
+from enc.client.evidence.log_evidence import log_parts, order_parts, single_parts
 from enc.core.log.commit import build_commit
-from enc.core.log.event import erase, finalize
+from enc.core.log.event import erase, finalize, wire_event
 from enc.core.machine.audit_replay import AuditReplay
 from enc.core.machine.claim import Claim
 from enc.core.machine.fault import FAULT_KINDS
@@ -19,6 +27,7 @@ from enc.core.machine.observed_roots import ObservedRoots, contradiction
 from enc.core.primitives.encoding import compact_json
 from enc.core.primitives.signing import PrivateKey
 from enc.core.primitives.types import Event
+from enc.core.trees.cosigning import CosignedHead, cosign
 from enc.core.trees.tree_head import sign_head
 from tests.core.world import person, pub
 from tests.framing.scenes import Scene, SignedHead
@@ -120,6 +129,7 @@ class Framer:
         yield from self._of_log(events)
         yield from self._of_heads()
         yield from self._of_events(events)
+        yield from self._of_single(events)
 
     def _evidence(self, kind: Any, key: bytes, parts: dict[str, Any]) -> Evidence:
         return Evidence(kind=kind, enclave=self.scene.enclave, sequencer=key, message="", parts=parts)
@@ -198,8 +208,34 @@ class Framer:
             one, other = self.rng.sample(self.heads, 2)
             first, then = one.head, other.head
             for kind in ("fork", "rollback", "inconsistent"):
-                yield two_heads(kind, self.scene.enclave, other.key, "", first, then, self._signer(one))
-            yield unconnected(self.scene.enclave, other.key, "", first, then, None, self._signer(one))
+                yield self.attested(
+                    two_heads(kind, self.scene.enclave, other.key, "", first, then, self._signer(one)), one, other
+                )
+            proof = self.rng.choice([None, *self.scene.consistency, *self.other.consistency])
+            if proof is not None and self.rng.random() < 0.5:
+                proof = replace(proof, ts1=first.ts, ts2=then.ts)
+            found = unconnected(self.scene.enclave, other.key, "", first, then, proof, self._signer(one))
+            yield self.attested(found, one, other)
+
+    def attested(self, evidence: Evidence, *over: SignedHead) -> Evidence:
+        """Perhaps add a witness's statement: a true one, a changed one, or one of one's own."""
+        pool = [*self.scene.cosigned, *self.other.cosigned]
+        if not pool or self.rng.random() < 0.4:
+            return evidence
+        fitting = [each for each in pool if each.head in [one.head for one in over]]
+        found, one = self.rng.choice(fitting or pool), self.rng.choice(over)
+        key = self.key()
+        changes: list[CosignedHead] = [
+            found,
+            replace(found, seen=found.seen + 1),
+            replace(found, head=one.head),
+            replace(found, head=one.head, enclave=self.scene.enclave, sequencer=one.key),
+            replace(found, witness=key.public),
+            replace(found, sequencer=key.public),
+            cosign(key, self.scene.enclave, one.key, one.head, found.seen) if one.head.bound_sig else found,
+            replace(cosign(key, self.scene.enclave, one.key, one.head, 0), witness=person("witness").public),
+        ]
+        return with_cosignature(evidence, self.rng.choice(changes))
 
     def _signer(self, one: SignedHead) -> bytes | None:
         return self.rng.choice([None, one.key])
@@ -218,6 +254,19 @@ class Framer:
             if self.heads:
                 over = self.rng.choice(self.heads)
                 yield split_head(migrate, over.head.ts - 1, over.head, over.key, "")
+
+    def _of_single(self, events: Sequence[Event]) -> Iterator[Evidence]:
+        """Accuse with one altered event, and with answers that nobody signed."""
+        for event in self.rng.sample(events, min(2, len(events))):
+            wire = wire_event(event)
+            field = self.rng.choice(sorted(wire))
+            wire[field] = self.rng.choice([None, 0, "00" * 32, wire.get("sig"), wire.get("content")])
+            line = compact_json(wire).encode()
+            kind = self.rng.choice(["altered_content", "invalid_signature"])
+            enc_v = self.rng.choice([1, 2])
+            yield self._evidence("event", event.sequencer, single_parts(kind, line, enc_v))  # type: ignore[arg-type]
+            yield answer_evidence("answer", self.scene.enclave, event.sequencer, "", line)
+            yield answer_evidence("foreign", self.scene.enclave, event.sequencer, "", line)
 
 
 _CHANGES = [

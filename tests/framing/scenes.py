@@ -10,20 +10,23 @@ from typing import Any
 
 from msgspec import Struct, field
 
+from enc.apps.group.manifest import RULES
 from enc.core.errors import EncError
 from enc.core.machine.claim import Claim
 from enc.core.machine.enclave import apply
 from enc.core.machine.state import Transition
 from enc.core.primitives.hashing import log_leaf
-from enc.core.primitives.types import Event, TreeHead
+from enc.core.primitives.types import ConsistencyProof, Event, TreeHead
 from enc.core.trees.bundle import prove_membership
-from enc.core.trees.merkle_log import Edge, prove_inclusion
+from enc.core.trees.cosigning import CosignedHead, cosign
+from enc.core.trees.merkle_log import Edge, prove_consistency, prove_inclusion
 from enc.core.trees.proof import LogLeaf
 from enc.core.trees.tree_head import sign_head
 from tests.core.registry_world import REGISTRY, House, identity_entry, node_entry
 from tests.core.registry_world import TEAM as HOUSE
-from tests.core.world import GROUP, NODES, Json, World, about, give, move, person, rule
-from tests.core.world_v1 import EXAMPLE, has, initial, manifest
+from tests.core.world import GROUP, NODES, Json, World, about, give, init, move, person, rule
+from tests.core.world_v1 import EXAMPLE, has, initial, manifest, row
+from tests.core.world_v1 import REGISTRY as REGISTRY_V1
 
 SMALL = {"size": 4, "timeout": 40}
 TEAM: Json = {**GROUP, "bundle": SMALL}
@@ -31,6 +34,12 @@ ENTRIES: Json = {**REGISTRY, "bundle": SMALL}
 ENTRIES["RBAC"] = {
     **REGISTRY["RBAC"],
     "lifecycle": [rule(event, "owner", "C") for event in ("Pause", "Resume", "Terminate", "Migrate")],
+}
+CIRCLE: Json = {**RULES, "init": init(alice="MEMBER owner admin"), "bundle": SMALL}
+"""A group, as the app founds it."""
+ENTRIES_V1: Json = {
+    "registry": True,
+    **manifest([*REGISTRY_V1, row("note", "Any", "C")], initial(olga="Owner"), bundle=SMALL),
 }
 FIRST: Json = manifest(EXAMPLE, initial(alice="Owner", bob="Admin Member"), bundle=SMALL)
 
@@ -50,6 +59,9 @@ class Scene(Struct):
     lines: list[list[Event]] = field(default_factory=list)
     heads: list[SignedHead] = field(default_factory=list)
     claims: list[tuple[Claim, SignedHead]] = field(default_factory=list)
+    consistency: list[ConsistencyProof] = field(default_factory=list)
+    cosigned: list[CosignedHead] = field(default_factory=list)
+    """What a witness has signed, who has seen the heads of one line."""
 
 
 class Line(World):
@@ -115,6 +127,35 @@ def _group(world: Line, rng: Random) -> None:
     world.try_send(*act[:3], **({"tags": act[3]} if len(act) == 4 else {}))
 
 
+def _circle(world: Line, rng: Random) -> None:
+    """Act in a group: its members, admins, gates, epochs, slots, reactions, and its owner."""
+    who, other = rng.choice(["alice", "bob", "carol"]), rng.choice(["bob", "carol", "dave"])
+    messages = [event for event in world.events if event.type in ("message", "reaction", "notice")]
+    path = [("OUTSIDER", "MEMBER"), ("OUTSIDER", "PENDING"), ("PENDING", "MEMBER"), ("MEMBER", "BLOCKED")]
+    acts: list[tuple[Any, ...]] = [
+        ("alice", "Move", move(other, *rng.choice(path))),
+        (other, "Move", move(other, *rng.choice([*path, ("MEMBER", "OUTSIDER")]))),
+        ("alice", rng.choice(["Grant", "Revoke"]), give(other, rng.choice(["admin", "muted"]))),
+        (
+            "alice",
+            "Gate",
+            {"alias": rng.choice(["auto_join", "applications"]), "state": rng.choice(["open", "closed"])},
+        ),
+        (rng.choice(["alice", "bob"]), "rotate", {"n": rng.random()}),
+        (who, "message", f"sealed {rng.random()}"),
+        (who, "Own", {"key": "profile", "value": rng.choice([None, 1])}),
+        ("alice", "Shared", {"key": "topic", "value": rng.random()}),
+    ]
+    if messages:
+        target = about(rng.choice(messages))
+        acts += [(who, "reaction", "+1", target), (who, "Update", "edited", target)]
+        acts.append((who, "Delete", {"reason": rng.choice(["author", "moderator"])}, target))
+    act = rng.choice(acts)
+    world.try_send(*act[:3], **({"tags": act[3]} if len(act) == 4 else {}))
+    if rng.random() < 0.1 and world.try_send("alice", "Transfer", give("bob", "owner")):
+        world.send("bob", "Transfer", give("alice", "owner"))  # the scene's owner stays the same
+
+
 def _registry(world: Line, rng: Random) -> None:
     who = rng.choice(["alice", "bob", "carol"])
     entries = [event for event in world.events if event.type.startswith("Reg_")]
@@ -153,6 +194,8 @@ FORMS: Sequence[tuple[Json, str, Acting]] = [
     (TEAM, "alice", _group),
     (ENTRIES, "olga", _registry),
     (FIRST, "alice", _first),
+    (CIRCLE, "alice", _circle),
+    (ENTRIES_V1, "olga", _registry),
 ]
 MOVES = ("none", "peaceful", "forced", "there and back", "founded twice", "copied")
 
@@ -237,6 +280,11 @@ def _add_line(found: Scene, line: Line, heads: Sequence[SignedHead], rng: Random
     found.lines.append(line.events)
     found.heads += heads
     _add_claims(found, line, rng)
+    sizes = line.state.log.size
+    if sizes > 1:
+        found.consistency += [prove_consistency(line.memory, first, sizes) for first in {1, sizes - 1}]
+    for each in heads if not found.cosigned else ():
+        found.cosigned.append(cosign(person("witness"), found.enclave, each.key, each.head, each.head.t + 5))
 
 
 def _add_claims(found: Scene, line: Line, rng: Random) -> None:

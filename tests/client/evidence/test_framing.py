@@ -10,6 +10,7 @@ import pytest
 from enc.client import Evidence, check_evidence, load_evidence
 from enc.core.errors import InvalidProof
 from enc.core.log.event import check_event
+from enc.core.trees.cosigning import CosignedHead
 from tests.core.world import person
 from tests.framing.framer import Framer
 from tests.framing.scenes import FORMS, MOVES, scene
@@ -22,18 +23,27 @@ THIEVES: dict[str, list[str]] = {
     "the owner": ["alice", "olga"],
     "the first node": ["node"],
     "the second node": ["node2"],
+    "the third node": ["node3"],
+    "the witness": ["witness"],
     "the owner and the first node": ["alice", "olga", "node"],
     "the owner and the second node": ["alice", "olga", "node2"],
 }
 
 
-def convicted(evidence: Evidence) -> bytes | None:
-    """Return whom a file convicts, as `enc verify` would say."""
+def judged(evidence: Evidence) -> tuple[bytes | None, str | None]:
+    """Return whom a file convicts, and what it says that a witness states, as `enc verify` would."""
     try:
         read = load_evidence(evidence.json())
-        return read.sequencer if check_evidence(read).convicts else None
+        verdict = check_evidence(read)
     except InvalidProof:
-        return None
+        return None, None
+    said = next((each for each in verdict.proved if each.startswith("the witness ")), None)
+    return read.sequencer if verdict.convicts else None, said
+
+
+def stated(cosigned: CosignedHead) -> tuple[str, str, str]:
+    """Return the words of a verdict that name the witness, the size and the time."""
+    return cosigned.witness.hex(), f"of {cosigned.head.ts} bundles", f"saw it at {cosigned.seen}"
 
 
 @pytest.fixture(autouse=True)
@@ -47,12 +57,12 @@ def remembered_signatures(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_only_holders_of_the_keys_are_convicted(thief: str, moves: str) -> None:
     found = Counter[str]()
     start = list(THIEVES).index(thief)
-    for seed in range(rounds(3)):
+    for seed in range(rounds(len(FORMS))):
         rng = Random(f"{thief} {moves} {seed}")
         one, other = scene(rng, FORMS[(seed + start) % len(FORMS)], moves), scene(rng, rng.choice(FORMS), "none")
         framer = Framer(rng, one, other, THIEVES[thief])
         for evidence in framer.accusations():
-            key = convicted(evidence)
+            key, _ = judged(evidence)
             found["files"] += 1
             if key is None:
                 continue
@@ -61,13 +71,32 @@ def test_only_holders_of_the_keys_are_convicted(thief: str, moves: str) -> None:
     assert found["files"] > 60
 
 
+def test_a_witness_is_quoted_with_what_it_has_signed_alone() -> None:
+    """The thieves have nodes' keys, so there are heads that contradict each other to quote it on."""
+    found = Counter[bool]()
+    for seed in range(25):
+        rng = Random(f"witness {seed}")
+        one, other = scene(rng, FORMS[seed % len(FORMS)], "none"), scene(rng, FORMS[0], "none")
+        framer = Framer(rng, one, other, ["node"])
+        true = [stated(each) for each in one.cosigned]
+        for _ in range(3):
+            for evidence in framer.accusations():
+                said = judged(evidence)[1]
+                if said is not None and not any(own.hex() in said.split(" co-signed ")[0] for own in framer.own):
+                    assert any(all(word in said for word in words) for words in true), said
+                    found[True] += 1
+                found[False] += said is not None
+    assert found[True]
+    assert found[False] > found[True]  # others of one's own are quoted too
+
+
 def test_a_node_that_frames_is_itself_convicted() -> None:
     """The same accusations do convict, of statements that the accused has signed."""
     found = Counter[str]()
-    for seed in range(20):
+    for seed in range(40):
         rng = Random(seed)
         one, other = scene(rng, FORMS[seed % len(FORMS)], "none"), scene(rng, FORMS[0], "none")
         for evidence in Framer(rng, one, other, ["node"]).accusations():
-            if convicted(evidence) == person("node").public:
+            if judged(evidence)[0] == person("node").public:
                 found[str(evidence.parts.get("fault", evidence.kind))] += 1
     assert len(found) >= 5, found
