@@ -3,6 +3,7 @@ they have."""
 
 from collections import Counter
 from functools import lru_cache
+from itertools import chain
 from random import Random
 
 import pytest
@@ -61,7 +62,8 @@ def test_only_holders_of_the_keys_are_convicted(thief: str, moves: str) -> None:
         rng = Random(f"{thief} {moves} {seed}")
         one, other = scene(rng, FORMS[(seed + start) % len(FORMS)], moves), scene(rng, rng.choice(FORMS), "none")
         framer = Framer(rng, one, other, THIEVES[thief])
-        for evidence in framer.accusations():
+        tries = 1 if THIEVES[thief] else 3
+        for evidence in chain.from_iterable(framer.accusations() for _ in range(tries)):
             key, _ = judged(evidence)
             found["files"] += 1
             if key is None:
