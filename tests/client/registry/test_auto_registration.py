@@ -186,6 +186,15 @@ def test_whoever_puts_a_co_owner_out_proves_it_at_once(office: Office) -> None:
         house.attack("bob", bobs)
 
 
+def test_who_does_not_want_it_registers_by_hand(house: House) -> None:
+    house.pass_on("alice", "bob")
+    his = house.of("bob", auto_register=False)
+    read(his)
+    assert (house.holder, his.unregistered) == ("alice", "")
+    assert his.register() is not None
+    assert house.holder == "bob"
+
+
 # A registry that does not answer
 
 

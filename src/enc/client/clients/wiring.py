@@ -46,6 +46,7 @@ class ClientSettings(Struct, frozen=True, kw_only=True):
     `alg`: the signature algorithm. `accept_loss`: follow an enclave to a node even if events seen
     before are lost there. `witnesses`: witnesses that follow the enclaves; `k` of them (None: all)
     must confirm a head before it is accepted, and may be `lag` seconds behind the node.
+    `auto_register`: register an enclave by itself after a Transfer, if there is a registry.
     """
 
     alg: Alg = "schnorr"
@@ -53,6 +54,7 @@ class ClientSettings(Struct, frozen=True, kw_only=True):
     witnesses: Sequence[Witness] = ()
     k: int | None = None
     lag: float = LAG_S
+    auto_register: bool = True
 
 
 class Setup:
@@ -85,7 +87,7 @@ class Setup:
         self.node = NodeLink(self.caller, known, is_unresolved=url is None)
         self.registry_client = None if registry is None else self._open_registry(registry, patience)
         quick_registry = None if registry is None else self._open_registry(registry, 0)
-        self._registration = self._open_registration(quick_registry)
+        self._registration = self._open_registration(quick_registry if settings.auto_register else None)
         self._locator = NodeLocator(
             self._reach,
             [base_url(each) for each in nodes],
