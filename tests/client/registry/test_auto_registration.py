@@ -12,7 +12,7 @@ from enc.client.link.sequencer_lookup import fetch_history
 from enc.client.registry.due_registrations import FOLDER
 from enc.client.registry.ownership_proofs import OwnershipProver
 from enc.client.wire.flow import Flow
-from enc.core.errors import MisuseError, PeerError
+from enc.core.errors import MisuseError, PeerError, RateLimited
 from enc.core.primitives.types import KeyRecord
 from enc.core.registry.owner_proof import OwnerProof
 from enc.core.registry.ownership import KnownOwnership
@@ -254,3 +254,22 @@ def test_who_has_given_it_away_again_registers_nothing(house: House) -> None:
         his.register()
     read(house.of("carol"))
     assert house.holder == "carol"
+
+
+def test_the_holder_s_entry_does_not_wait_for_a_proof(office: Office) -> None:
+    """There is no newer head; but a node that refuses to answer is told."""
+    house = House(office, SLOW)
+    hers = house.of("alice")
+    assert hers.register(desc="words") is not None
+    assert (house.record.text, house.record.proved_root) == ("words", b"")
+    office.stage.close_bundle()
+
+    def refuse(answer: Json) -> None:
+        raise RateLimited("not now", retry_after_ms=1000)
+
+    office.stage.node.lie("State_Proof", refuse)
+    with pytest.raises(RateLimited):
+        hers.register(desc="other words")
+    office.stage.node.be_honest()
+    assert hers.register(desc="other words") is not None
+    assert house.record.proved_size == 1

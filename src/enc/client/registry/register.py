@@ -10,10 +10,18 @@ from enc.client.enclave.ownership_history import ownership_history
 from enc.client.errors import Distrust
 from enc.client.link.enclave_reader import EnclaveReader
 from enc.client.link.sequencer_lookup import fetch_history
-from enc.client.registry.ownership_proofs import NotOwnerError, OwnershipProver
+from enc.client.registry.ownership_proofs import OwnershipProver
 from enc.client.registry.registry_client import RegistryClient, RegistryRecord
 from enc.client.wire.flow import Flow
-from enc.core.errors import EnclaveNotFound, IdentityNotFound, MisuseError, NodeNotFound, PeerError
+from enc.core.errors import (
+    EnclaveNotFound,
+    EventPending,
+    IdentityNotFound,
+    InvalidProof,
+    MisuseError,
+    NodeNotFound,
+    TreeSizeNotFound,
+)
 from enc.core.primitives.encoding import compact_json
 from enc.core.primitives.types import Event, Receipt, TreeHead
 from enc.core.registry.migrate_chain import MAX_LINKS
@@ -148,9 +156,9 @@ class _Entry(Struct, frozen=True):
             return (yield from self.prover.current(known, is_patient=self.is_patient))
         try:
             return (yield from self.prover.current(known, is_patient=False))
-        except (Distrust, NotOwnerError):
+        except Distrust:
             raise
-        except PeerError:
+        except (EventPending, InvalidProof, TreeSizeNotFound):  # no head, or none that is later than what is known
             return None
 
 
