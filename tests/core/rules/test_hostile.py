@@ -11,10 +11,12 @@ from enc.core.errors import InvalidCommit
 from enc.core.log.commit import build_commit
 from enc.core.primitives.types import KeyRecord, RecordKind, Target
 from enc.core.rules.parse_manifest import parse_manifest
-from enc.core.rules.policy_types import Draft, Policy, Subject
+from enc.core.rules.policy_types import Draft, EndpointChange, Policy, Subject
 from enc.core.rules.v2 import rule_table
 from enc.core.trees.state_key import identity_key
+from tests.core import world_v1
 from tests.core.world import person, pub
+from tests.core.world_v1 import row
 
 INIT = [{"identity": pub("alice"), "state": "OUTSIDER", "traits": []}]
 
@@ -140,3 +142,31 @@ def test_a_scope_is_found_once_for_all_who_have_the_same_rights(rows_put: list[i
     rows_put.clear()
     assert policy.read_scope(0, frozenset()) is scope
     assert not rows_put
+
+
+def test_an_operation_that_takes_many_traits_away_is_one_change_of_endpoints() -> None:
+    traits = [f"t{i}" for i in range(248)]
+    policy = manifest(
+        states=["MEMBER"],
+        traits=[f"{name}(0)" for name in traits],
+        moves=[{"event": "Move", "operator": "Public", "ops": ["C"], "from": "OUTSIDER", "to": "MEMBER"}],
+        init=[{"identity": pub("alice"), "state": "OUTSIDER", "traits": traits}],
+    )
+    draft = Draft(Counting(set()))
+    policy.write_initial_state(draft)
+    content = json.dumps({"target": pub("alice"), "from": "OUTSIDER", "to": "MEMBER"})
+    policy.judge(build_commit(person("bob"), bytes(32), "Move", content, 0), draft)
+    assert draft.endpoints == [EndpointChange(person("alice").public, tuple(traits), None)]
+
+
+def test_an_operation_that_takes_many_roles_away_is_one_change_of_endpoints() -> None:
+    roles = [f"R{i}" for i in range(200)]
+    everything, one = sum(1 << 32 + i for i in range(200)), 1 << 32
+    state = {"Owner": [pub("alice")], **{role: [pub("bob")] for role in roles}}
+    schema = [row("Force_Move", "Any", "C"), *(row("note", role, "C") for role in roles)]
+    policy = parse_manifest(json.dumps(world_v1.manifest(schema, state)))
+    draft = Draft(Counting(set()))
+    policy.write_initial_state(draft)
+    content = json.dumps({"identity": pub("bob"), "from": hex(everything), "to": hex(one)})
+    policy.judge(build_commit(person("carol"), bytes(32), "Force_Move", content, 0, enc_v=1), draft)
+    assert draft.endpoints == [EndpointChange(person("bob").public, tuple(roles[1:]), None)]

@@ -18,6 +18,7 @@ from enc.node.store.sqlite.push import delivery_results, fan_out, queries
 from enc.node.store.sqlite.push.reader import PushReader, read_reports, redeliver_at
 from enc.node.store.sqlite.store import SqliteStore
 from tests.core.world import person
+from tests.node.memory_store import MemoryStore
 from tests.node.push_host import OTHER, URL, due, queued
 from tests.node.store_host import START, Host, Log, effort
 
@@ -79,12 +80,34 @@ def test_one_spread_takes_a_bounded_number_of_events(tmp_path: Path, monkeypatch
     store.close()
 
 
+def test_one_change_ends_the_endpoints_of_many_traits_and_leaves_the_others(tmp_path: Path) -> None:
+    store, memory = SqliteStore(tmp_path / "enc.db"), MemoryStore()
+    who, other = b"V" * 32, b"W" * 32
+    changes = [
+        (EndpointChange(who, ("a", "b", "c"), URL), EndpointChange(other, ("a",), URL)),
+        (EndpointChange(who, ("a", "c", *(f"t{i}" for i in range(246))), None),),
+    ]
+    log = Log(store, memory)
+    for endpoints in changes:
+        log.add(effects=Effects(endpoints=endpoints))
+        log.write()
+    for each in (store, memory):
+        assert each.endpoints(log.enclave) == {(who, "b"): URL, (other, "a"): URL}
+    statements = list[str]()
+    store.database.writer.db.set_trace_callback(statements.append)
+    log.stores = (store,)
+    log.add(effects=Effects(endpoints=(EndpointChange(who, tuple(f"t{i}" for i in range(248)), None),) * 10))
+    log.write()
+    assert sum(each.startswith(("SELECT trait", "DELETE FROM endpoints")) for each in statements) == 10
+    store.close()
+
+
 def test_a_write_or_a_spread_that_fails_leaves_nothing(tmp_path: Path) -> None:
     store = SqliteStore(tmp_path / "enc.db")
     log = Log(store)
     log.write()
     audience = (Recipient(b"V" * 32, URL, "P"),)
-    change = Effects(endpoints=(EndpointChange(b"V" * 32, "view", URL),))
+    change = Effects(endpoints=(EndpointChange(b"V" * 32, ("view",), URL),))
     log.add(effects=change)
     log.steps[-1] = replace(log.steps[-1], recipients=audience)
     steps = list(log.steps)

@@ -18,20 +18,24 @@ def judge_bundle(
     types: frozenset[str],
     read: Callable[[str, dict[str, Any], str], T],
     operate: Callable[[T], None],
-) -> None:
+) -> Iterator[None]:
     """Parse every operation with `read`, given its type, fields and path; then judge each with
-    `operate`, in order.
+    `operate`, in order. Yields after each operation, so that callers with other work can pause.
 
     The form of all is checked before the rules of the first. `operate` writes into a draft, which
     is discarded after a failure. Raises ACBundleFailed with the index of the first operation that
     the rules reject.
     """
-    operations = [read(type_, operation, path) for type_, operation, path in operations_of(commit, types)]
+    operations = list[T]()
+    for type_, fields, path in operations_of(commit, types):
+        operations.append(read(type_, fields, path))
+        yield
     for i, operation in enumerate(operations):
         try:
             operate(operation)
         except EncError as e:
             raise ACBundleFailed(f"operations[{i}]: {e.message}", failed_index=i, reason=e.code) from None
+        yield
 
 
 def operations_of(commit: Commit, types: frozenset[str]) -> Iterator[tuple[str, dict[str, Any], str]]:

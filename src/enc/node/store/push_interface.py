@@ -253,10 +253,13 @@ def register(endpoints: MutableMapping[tuple[bytes, str], str], effects: Effects
     A Migrate keeps them, so that the next node knows the recipients that the log names. On a node
     that is not the sequencer they have no effect, since nothing is finalised there.
     """
+    holders = {identity for identity, _ in endpoints} if effects.endpoints else set[bytes]()
     for change in effects.endpoints:
-        if change.url is None:
-            endpoints.pop((change.identity, change.trait), None)
-        else:
-            endpoints[change.identity, change.trait] = change.url
+        if change.url is not None:
+            holders.add(change.identity)
+            endpoints.update({(change.identity, trait): change.url for trait in change.traits})
+        elif change.identity in holders:
+            for trait in change.traits:
+                endpoints.pop((change.identity, trait), None)
     if effects.lifecycle == "terminated":
         endpoints.clear()

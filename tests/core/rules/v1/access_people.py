@@ -45,8 +45,8 @@ def is_(error: EncError, kind: type[EncError], **context: Any) -> bool:
     return (type(error), error.context) == (kind, context)
 
 
-def ended(name: str, role: str) -> EndpointChange:
-    return EndpointChange(person(name).public, role, None)
+def ended(name: str, *roles: str) -> EndpointChange:
+    return EndpointChange(person(name).public, roles, None)
 
 
 def allowed(world: World, *what: Any, **more: Any) -> str:

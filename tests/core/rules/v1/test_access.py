@@ -133,14 +133,14 @@ def test_a_grant_registers_no_endpoint_and_leaves_the_one_that_is_there() -> Non
 def test_grant_push_registers_the_endpoint_of_the_role() -> None:
     world = club(row("Grant_Push", "Owner", "C", "DataView"))
     world.send("olga", "Grant_Push", has("otto", "DataView", endpoint=ENDPOINT))
-    assert world.effects.endpoints == (EndpointChange(person("otto").public, "DataView", ENDPOINT),)
+    assert world.effects.endpoints == (EndpointChange(person("otto").public, ("DataView",), ENDPOINT),)
     assert world.bitmask("otto") == DATAVIEW
 
 
 def test_grant_push_to_a_holder_of_the_role_changes_only_the_endpoint() -> None:
     world = club(row("Grant_Push", "Owner", "C", "DataView"))
     world.send("olga", "Grant_Push", has("dave", "DataView", endpoint=ENDPOINT))
-    assert world.effects.endpoints == (EndpointChange(person("dave").public, "DataView", ENDPOINT),)
+    assert world.effects.endpoints == (EndpointChange(person("dave").public, ("DataView",), ENDPOINT),)
     assert (world.effects.writes, world.bitmask("dave")) == ({}, DATAVIEW)
 
 

@@ -48,7 +48,7 @@ def test_move_to_zero_leaves_no_leaf(type_: str) -> None:
     world = club(*MOVES, FORCED)
     world.send("olga", type_, change("both", MEMBER | GUEST, 0))
     assert world.effects.writes == {identity_key(person("both").public): None}
-    assert world.effects.endpoints == (ended("both", "Member"), ended("both", "Guest"))
+    assert world.effects.endpoints == (ended("both", "Member", "Guest"),)
 
 
 @pytest.mark.parametrize("type_", ["Move", "Force_Move"])
@@ -243,7 +243,7 @@ def test_an_ac_bundle_does_all_its_operations_in_order() -> None:
     world.send("olga", "AC_Bundle", {**operations, "extra": 1})
     assert [world.bitmask(name) for name in ("otto", "adam", "gina")] == [GUEST | DATAVIEW, MEMBER, 0]
     assert world.effects.endpoints == (
-        EndpointChange(person("otto").public, "DataView", ENDPOINT),
+        EndpointChange(person("otto").public, ("DataView",), ENDPOINT),
         ended("adam", "Admin"),
         ended("otto", "Member"),
         ended("gina", "Guest"),

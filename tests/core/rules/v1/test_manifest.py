@@ -285,8 +285,8 @@ def test_initial_members_may_bring_an_endpoint() -> None:
     assert world.bitmask("dave") == 1 << 32 | 1 << 33
     assert world.bitmask("dora") == 1 << 32
     assert set(world.effects.endpoints) == {
-        EndpointChange(person("olga").public, "Owner", other),
-        EndpointChange(person("dave").public, "DataView", ENDPOINT),
+        EndpointChange(person("olga").public, ("Owner",), other),
+        EndpointChange(person("dave").public, ("DataView",), ENDPOINT),
     }
 
 

@@ -45,8 +45,8 @@ def club(**sections: Any) -> World:
     return World(manifest)
 
 
-def ended(name: str, trait: str) -> EndpointChange:
-    return EndpointChange(person(name).public, trait, None)
+def ended(name: str, *traits: str) -> EndpointChange:
+    return EndpointChange(person(name).public, traits, None)
 
 
 def is_(error: EncError, kind: type[EncError], **context: Any) -> bool:

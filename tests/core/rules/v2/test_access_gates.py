@@ -169,7 +169,7 @@ def test_an_ac_bundle_does_all_its_operations_in_order() -> None:
     assert [world.bitmask(name) for name in ("otto", "adam", "olga")] == [MEMBER | DATAVIEW | OWNER, MEMBER, MEMBER]
     assert world.gate("mercy") == CLOSED
     assert world.effects.endpoints == (
-        EndpointChange(person("otto").public, "dataview", "https://example.org/"),
+        EndpointChange(person("otto").public, ("dataview",), "https://example.org/"),
         ended("adam", "admin"),
         ended("olga", "owner"),
     )

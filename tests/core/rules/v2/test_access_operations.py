@@ -254,7 +254,9 @@ def test_self_may_step_down_whatever_the_rank_but_not_pull_others_down() -> None
 def test_grant_with_endpoint_registers_it() -> None:
     world = club(grants=[grant("Grant", "owner", "dataview", "OUTSIDER")])
     world.send("olga", "Grant", give("dave", "dataview", endpoint="https://example.org/push"))
-    assert world.effects.endpoints == (EndpointChange(person("dave").public, "dataview", "https://example.org/push"),)
+    assert world.effects.endpoints == (
+        EndpointChange(person("dave").public, ("dataview",), "https://example.org/push"),
+    )
     assert world.bitmask("dave") == DATAVIEW
 
 

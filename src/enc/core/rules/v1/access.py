@@ -11,8 +11,8 @@ state, target roles. An empty schema allows nothing but a Migrate by the Owner.
 """
 
 from collections import defaultdict
-from collections.abc import Mapping
-from functools import cached_property
+from collections.abc import Callable, Iterator, Mapping
+from functools import cached_property, lru_cache, partial
 from typing import Any, ClassVar
 
 from msgspec import Struct
@@ -29,6 +29,9 @@ from enc.core.rules.v1.content import OPERATIONS, Operation, read_identity, read
 from enc.core.rules.v1.manifest_parts import ANY, EVERY_EVENT, NODE, OWNER, SELF, Assignment, SchemaEntry
 from enc.core.trees.bundle import BundleConfig
 from enc.core.trees.state_key import Namespace
+
+MAX_SETS = 256
+"""Cached lists of roles: one for each set of roles that is held."""
 
 
 class PolicyV1(Struct, frozen=True, kw_only=True, dict=True):
@@ -66,7 +69,11 @@ class PolicyV1(Struct, frozen=True, kw_only=True, dict=True):
 
     def traits_of(self, bitmask: int) -> list[str]:
         """Return the names of the roles held, by rising bit."""
-        return [name for name, bit in self._assignable.items() if bitmask & bit]
+        return list(self._held(bitmask))
+
+    @cached_property
+    def _held(self) -> Callable[[int], tuple[str, ...]]:
+        return lru_cache(MAX_SETS)(partial(_held, self._assignable))
 
     @property
     def initial_members(self) -> tuple[bytes, ...]:
@@ -138,13 +145,16 @@ class PolicyV1(Struct, frozen=True, kw_only=True, dict=True):
         for given in self.initial:
             draft.set_bitmask(given.identity, draft.bitmask(given.identity) | self._assignable[given.role])
             if given.endpoint is not None:
-                draft.endpoints.append(EndpointChange(given.identity, given.role, given.endpoint))
+                draft.endpoints.append(EndpointChange(given.identity, (given.role,), given.endpoint))
 
     def judge(self, commit: Commit, draft: Draft) -> None:
         if commit.type in ("Update", "Delete"):
             self._judge_revision(commit, draft)
-        elif commit.type in OPERATIONS or commit.type == "AC_Bundle":
-            self._judge_operations(commit, draft)
+        elif commit.type in OPERATIONS:
+            self._operate(self._operation(commit, commit.type, content_object(commit), "content"), commit.from_, draft)
+        elif commit.type == "AC_Bundle":
+            for _ in self.judge_operations(commit, draft):
+                pass
         elif commit.type == "Transfer_Owner":
             self._judge_transfer(commit, draft)
         elif commit.type == "Migrate":
@@ -155,19 +165,16 @@ class PolicyV1(Struct, frozen=True, kw_only=True, dict=True):
                 content_object(commit, empty=True)
             self._authorise("C", commit.type, self._active_roles(commit.from_, draft))
 
-    def _judge_operations(self, commit: Commit, draft: Draft) -> None:
-        """Judge one operation, or an AC_Bundle of them, which needs no entry of its own."""
-
-        def read(type_: str, content: dict[str, Any], path: str) -> Operation:
-            return read_operation(type_, content, path, actor=commit.from_, bits=self._bits)
+    def judge_operations(self, commit: Commit, draft: Draft) -> Iterator[None]:
+        """Judge an AC_Bundle, which needs no entry of its own."""
 
         def operate(operation: Operation) -> None:
             self._operate(operation, commit.from_, draft)
 
-        if commit.type == "AC_Bundle":
-            judge_bundle(commit, OPERATIONS, read, operate)
-        else:
-            operate(read(commit.type, content_object(commit), "content"))
+        return judge_bundle(commit, OPERATIONS, partial(self._operation, commit), operate)
+
+    def _operation(self, commit: Commit, type_: str, content: dict[str, Any], path: str) -> Operation:
+        return read_operation(type_, content, path, actor=commit.from_, bits=self._bits)
 
     def _operate(self, operation: Operation, actor: bytes, draft: Draft) -> None:
         if operation.type == "Revoke_Self" and operation.role == "Owner":
@@ -191,7 +198,7 @@ class PolicyV1(Struct, frozen=True, kw_only=True, dict=True):
             return
         if operation.type == "Grant_Push":
             check_endpoint(operation.endpoint, "endpoint")
-            draft.endpoints.append(EndpointChange(operation.identity, operation.role, str(operation.endpoint)))
+            draft.endpoints.append(EndpointChange(operation.identity, (operation.role,), str(operation.endpoint)))
         self._set(operation.identity, bitmask | bit, draft)
 
     def _move(self, operation: Operation, active: int, draft: Draft) -> None:
@@ -224,7 +231,8 @@ class PolicyV1(Struct, frozen=True, kw_only=True, dict=True):
         before = draft.bitmask(identity)
         if bitmask != before:
             draft.set_bitmask(identity, bitmask)
-            draft.endpoints += [EndpointChange(identity, name, None) for name in self.traits_of(before & ~bitmask)]
+            if lost := self.traits_of(before & ~bitmask):
+                draft.endpoints.append(EndpointChange(identity, tuple(lost), None))
 
     def _judge_revision(self, commit: Commit, draft: Draft) -> None:
         """Judge an Update or Delete: it needs U or D on the target's type."""
@@ -259,6 +267,10 @@ class PolicyV1(Struct, frozen=True, kw_only=True, dict=True):
         types = {event for event, op in self._given if op == "R"} - {EVERY_EVENT, "Update", "Delete"}
         reaches = {type_: _reach(self._roles_with("R", type_), active) for type_ in types}
         return ReadScope(reaches, _reach(self._given.get((EVERY_EVENT, "R"), 0), active))
+
+
+def _held(roles: Mapping[str, int], bitmask: int) -> tuple[str, ...]:
+    return tuple([name for name, bit in roles.items() if bitmask & bit])
 
 
 def _active_roles(bitmask: int, *, is_self: bool, is_node: bool) -> int:

@@ -10,8 +10,9 @@ nothing.
 """
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property, lru_cache, partial
+from itertools import compress
 from typing import Any, ClassVar
 
 from msgspec import Struct
@@ -38,6 +39,9 @@ from enc.core.rules.v2.manifest_parts import OUTSIDER, InitialMember, RuleEntry,
 from enc.core.rules.v2.rule_table import MAX_SETS, Rows, RuleTable, first_of, positions_of
 from enc.core.trees.bundle import BundleConfig
 from enc.core.trees.state_key import Namespace, own_slot, shared_slot, tree_key
+
+_BITS = bytes.maketrans(b"01", bytes([0, 1]))
+"""Makes a number in binary digits a list of selectors."""
 
 MAX_SCOPES = 64
 """Cached read scopes of a policy: each takes an item for each type that the manifest names."""
@@ -80,14 +84,14 @@ class PolicyV2(Struct, frozen=True, kw_only=True, dict=True):
         return (bitmask & ~0xFF if keep_traits else 0) | index
 
     def traits_of(self, bitmask: int) -> list[str]:
-        return [name for name, trait in self.traits.items() if bitmask >> trait.bit & 1]
+        return list(self._held(bitmask >> 8)[0])
 
     def rank_of(self, bitmask: int) -> int | None:
         """Return the smallest rank among the traits held; None without any."""
-        return self._ranks(bitmask)
+        return self._held(bitmask >> 8)[1]
 
     def columns_of(self, bitmask: int, contexts: Iterable[str] = ()) -> frozenset[str]:
-        return frozenset([self.state_of(bitmask), *self.traits_of(bitmask), "Public", *contexts])
+        return frozenset([self.state_of(bitmask), *self._held(bitmask >> 8)[0], "Public", *contexts])
 
     @property
     def initial_members(self) -> tuple[bytes, ...]:
@@ -143,8 +147,9 @@ class PolicyV2(Struct, frozen=True, kw_only=True, dict=True):
         return RuleTable(self.entries)
 
     @cached_property
-    def _ranks(self) -> Callable[[int], int | None]:
-        return lru_cache(MAX_SETS)(partial(_rank, tuple(self.traits.values())))
+    def _held(self) -> Callable[[int], tuple[tuple[str, ...], int | None]]:
+        """The names and the smallest rank of a set of traits, which is a bitmask without its State."""
+        return lru_cache(MAX_SETS)(partial(_held, tuple(self.traits), [each.rank for each in self.traits.values()]))
 
     def _open_giving(self, op: str, subject: Subject, among: Rows) -> Rows:
         """Return which of these entries give the op on such an event; none if any of them denies it."""
@@ -195,13 +200,14 @@ class PolicyV2(Struct, frozen=True, kw_only=True, dict=True):
         return mask
 
     def judge(self, commit: Commit, draft: Draft) -> None:
-        if commit.type in ("Update", "Delete"):
+        if commit.type == "AC_Bundle":
+            for _ in self.judge_operations(commit, draft):
+                pass
+        elif commit.type in ("Update", "Delete"):
             self._judge_revision(commit, draft)
         elif commit.type in AC_OPERATIONS:
             check_operation(commit.type, content := content_object(commit), "content")
             self._operate(commit.type, commit.from_, content, draft)
-        elif commit.type == "AC_Bundle":
-            self._judge_bundle(commit, draft)
         elif commit.type in ("Shared", "Own"):
             self._judge_slot(commit, draft)
         elif commit.type == "Migrate":
@@ -235,8 +241,8 @@ class PolicyV2(Struct, frozen=True, kw_only=True, dict=True):
             )
         self._check_rank(act, target, giving, draft)
         keep = bool(giving & self._table.preserving)
-        if not keep:
-            draft.endpoints += [EndpointChange(target, name, None) for name in self.traits_of(mask)]
+        if not keep and (lost := self.traits_of(mask)):
+            draft.endpoints.append(EndpointChange(target, tuple(lost), None))
         draft.set_bitmask(target, self.with_state(mask, content["to"], keep_traits=keep))
 
     def _grant_or_revoke(self, type_: str, actor: bytes, target: bytes, content: dict[str, Any], draft: Draft) -> None:
@@ -251,12 +257,12 @@ class PolicyV2(Struct, frozen=True, kw_only=True, dict=True):
         bit = 1 << self.traits[trait].bit
         if type_ == "Revoke":
             draft.set_bitmask(target, mask & ~bit)
-            draft.endpoints.append(EndpointChange(target, trait, None))
+            draft.endpoints.append(EndpointChange(target, (trait,), None))
             return
         draft.set_bitmask(target, mask | bit)
         if "endpoint" in content:
             check_endpoint(content["endpoint"], "endpoint")
-            draft.endpoints.append(EndpointChange(target, trait, content["endpoint"]))
+            draft.endpoints.append(EndpointChange(target, (trait,), content["endpoint"]))
 
     def _transfer(self, actor: bytes, target: bytes, trait: str, draft: Draft) -> None:
         giving = self._authorise(_Act(actor, "C", Subject("Transfer", trait=trait)), draft)
@@ -270,7 +276,7 @@ class PolicyV2(Struct, frozen=True, kw_only=True, dict=True):
             raise InvalidStateForTransfer(f"{trait} cannot be transferred to State {self.state_of(mask)}")
         draft.set_bitmask(actor, draft.bitmask(actor) & ~bit)
         draft.set_bitmask(target, mask | bit)
-        draft.endpoints.append(EndpointChange(actor, trait, None))
+        draft.endpoints.append(EndpointChange(actor, (trait,), None))
 
     def _gate(self, actor: bytes, content: dict[str, Any], draft: Draft) -> None:
         alias = content["alias"]
@@ -280,11 +286,11 @@ class PolicyV2(Struct, frozen=True, kw_only=True, dict=True):
         draft.closed_rows = self._closed(draft) | behind if closes else self._closed(draft) & ~behind
         draft.turn(alias, closes=closes)
 
-    def _judge_bundle(self, commit: Commit, draft: Draft) -> None:
+    def judge_operations(self, commit: Commit, draft: Draft) -> Iterator[None]:
         def operate(operation: tuple[str, dict[str, Any]]) -> None:
             self._operate(operation[0], commit.from_, operation[1], draft)
 
-        judge_bundle(commit, AC_OPERATIONS, _checked, operate)
+        return judge_bundle(commit, AC_OPERATIONS, _checked, operate)
 
     def _judge_slot(self, commit: Commit, draft: Draft) -> None:
         """Judge a Shared or Own: C sets an unset slot, U a set one, D removes it. The slot holds
@@ -353,8 +359,9 @@ class PolicyV2(Struct, frozen=True, kw_only=True, dict=True):
         return lru_cache(MAX_SCOPES)(partial(_read_scope, self.entries, self._table))
 
 
-def _rank(traits: Iterable[Trait], bitmask: int) -> int | None:
-    return min((trait.rank for trait in traits if bitmask >> trait.bit & 1), default=None)
+def _held(names: Sequence[str], ranks: Sequence[int], held: int) -> tuple[tuple[str, ...], int | None]:
+    bits = f"{held:b}"[::-1].encode().translate(_BITS)
+    return tuple(compress(names, bits)), min(compress(ranks, bits), default=None)
 
 
 def _read_scope(

@@ -9,7 +9,7 @@ from msgspec.json import encode as encode_json
 from msgspec.msgpack import Encoder
 
 from enc.core.primitives.types import Event
-from enc.core.rules.policy_types import Effects
+from enc.core.rules.policy_types import Effects, EndpointChange
 from enc.node.store.push_interface import Recipient, Recipients
 from enc.node.store.sqlite.bulk_insert import bulk_insert
 from enc.node.store.sqlite.push.endpoint_state import open_queue, register_endpoint
@@ -120,11 +120,19 @@ def _queue(db: sqlite3.Connection, to: Recipient, e: int) -> int:
 def _change(db: sqlite3.Connection, e: int, effects: Effects) -> None:
     """Apply the same changes as enc.node.store.push_interface.register."""
     for change in effects.endpoints:
-        key = (e, change.identity, change.trait)
         if change.url is None:
-            db.execute("DELETE FROM endpoints WHERE e = ? AND identity = ? AND trait = ?", key)
-        else:
-            db.execute("INSERT OR REPLACE INTO endpoints VALUES (?, ?, ?, ?)", (*key, change.url))
-            register_endpoint(db, change.identity, change.url, e)
+            _end(db, e, change)
+            continue
+        rows = [(e, change.identity, trait, change.url) for trait in change.traits]
+        db.executemany("INSERT OR REPLACE INTO endpoints VALUES (?, ?, ?, ?)", rows)
+        register_endpoint(db, change.identity, change.url, e)
     if effects.lifecycle == "terminated":
         db.execute("DELETE FROM endpoints WHERE e = ?", (e,))
+
+
+def _end(db: sqlite3.Connection, e: int, change: EndpointChange) -> None:
+    """Delete the endpoints of these traits. Most traits have none."""
+    stored = db.execute("SELECT trait FROM endpoints WHERE e = ? AND identity = ?", (e, change.identity)).fetchall()
+    ended = {trait for (trait,) in stored}.intersection(change.traits)
+    keys = [(e, change.identity, trait) for trait in ended]
+    db.executemany("DELETE FROM endpoints WHERE e = ? AND identity = ? AND trait = ?", keys)
