@@ -215,17 +215,17 @@ def test_flushing_what_is_pending_changes_no_root(limit: int, monkeypatch: pytes
 
 def test_a_state_carries_no_more_than_max_pending() -> None:
     world = town(size=65_536)
-    operations = [{"type": "Move", **move(f"guest {i}", "OUTSIDER", "GUEST")} for i in range(600)]
+    operations = [{"type": "Move", **move(f"guest {i}", "OUTSIDER", "GUEST")} for i in range(150)]
     world.send("alice", "AC_Bundle", {"operations": operations})
-    assert len(world.state.pending) == 603
-    world.send("alice", "AC_Bundle", {"operations": [{**o, "from": "GUEST", "to": "MEMBER"} for o in operations[:400]]})
-    assert len(world.state.pending) == 603
-    more = [{"type": "Move", **move(f"visitor {i}", "OUTSIDER", "GUEST")} for i in range(422)]
-    world.send("alice", "AC_Bundle", {"operations": more[:421]})
-    assert len(world.state.pending) == enclave.MAX_PENDING == 1024
-    world.send("alice", "AC_Bundle", {"operations": more[421:]})
+    assert len(world.state.pending) == 153
+    world.send("alice", "AC_Bundle", {"operations": [{**o, "from": "GUEST", "to": "MEMBER"} for o in operations[:100]]})
+    assert len(world.state.pending) == 153
+    more = [{"type": "Move", **move(f"visitor {i}", "OUTSIDER", "GUEST")} for i in range(104)]
+    world.send("alice", "AC_Bundle", {"operations": more[:103]})
+    assert len(world.state.pending) == enclave.MAX_PENDING == 256
+    world.send("alice", "AC_Bundle", {"operations": more[103:]})
     assert world.state.pending == {}
-    assert [world.bitmask(name) for name in ("guest 0", "guest 599", "visitor 421")] == [1, 2, 2]
+    assert [world.bitmask(name) for name in ("guest 0", "guest 149", "visitor 103")] == [1, 2, 2]
 
 
 def test_a_transition_names_the_leaves_that_the_event_changed() -> None:

@@ -10,6 +10,8 @@ Nodes, replays of archives and audits use the same two functions, so all of them
 roots.
 """
 
+from collections.abc import Generator
+
 from msgspec.structs import replace
 
 from enc.core.errors import (
@@ -34,11 +36,12 @@ from enc.core.rules.policy_types import Draft, Effects, Lifecycle, Policy, turne
 from enc.core.trees import sparse_merkle
 from enc.core.trees.bundle import closes_after, closes_before, open_bundle
 from enc.core.trees.merkle_log import LogNodes
-from enc.core.trees.sparse_merkle import TreeNodes
+from enc.core.trees.sparse_merkle import TreeNodes, hash_leaves
 from enc.core.trees.state_key import LIFECYCLE_KEY
 
-MAX_PENDING = 1024
-"""Maximum number of pending changes before they are written into the tree, even inside a bundle."""
+MAX_PENDING = 256
+"""Maximum number of pending changes before they are written into the tree, even inside a bundle: the
+next event may have to write them all besides its own."""
 
 _ENDS_AS: dict[str, Lifecycle] = {
     "Pause": "paused",
@@ -80,13 +83,7 @@ def judge(
     may finalise a Migrate that names it. Without `checkpoint`, a Migrate's root is not compared:
     callers that do not see deleted events cannot compute it.
     """
-    if commit.type == "Manifest":
-        raise EnclaveExists("the enclave already exists")
-    _check_lifecycle(state, commit, sequencer, takeover)
-    migrate = parse_migrate(commit) if commit.type == "Migrate" else None
-    if sequencer != state.sequencer and (migrate is None or migrate.new_sequencer != sequencer):
-        raise InvalidCommit("new_sequencer: a forced Migrate names the node that finalises it")
-    draft = view(state, reader)
+    draft, migrate = _begin(state, commit, reader, sequencer, takeover)
     if state.policy.registry:
         judge_registry(commit, state.policy, draft)
     else:
@@ -99,6 +96,31 @@ def judge(
     if lifecycle is not None and state.policy.lifecycle_in_state:
         draft.writes[LIFECYCLE_KEY] = _lifecycle_leaf(lifecycle)
     return draft.effects(lifecycle, migrate.new_sequencer if migrate else None)
+
+
+def judge_in_steps(
+    state: EnclaveState, commit: Commit, reader: StoredEnclave, *, sequencer: bytes
+) -> Generator[None, None, Effects]:
+    """Do what `judge` does for an AC_Bundle, and hash the leaves that it writes, in short steps."""
+    draft, _ = _begin(state, commit, reader, sequencer, takeover=False)
+    yield from state.policy.judge_operations(commit, draft)
+    effects = draft.effects()
+    yield from hash_leaves(effects.writes)
+    return effects
+
+
+def _begin(
+    state: EnclaveState, commit: Commit, reader: StoredEnclave, sequencer: bytes, takeover: bool
+) -> tuple[Draft, Migrate | None]:
+    """Check what does not depend on the rules. Return the present state to judge against, and what
+    a Migrate says."""
+    if commit.type == "Manifest":
+        raise EnclaveExists("the enclave already exists")
+    _check_lifecycle(state, commit, sequencer, takeover)
+    migrate = parse_migrate(commit) if commit.type == "Migrate" else None
+    if sequencer != state.sequencer and (migrate is None or migrate.new_sequencer != sequencer):
+        raise InvalidCommit("new_sequencer: a forced Migrate names the node that finalises it")
+    return view(state, reader), migrate
 
 
 def _check_lifecycle(state: EnclaveState, commit: Commit, sequencer: bytes, takeover: bool) -> None:

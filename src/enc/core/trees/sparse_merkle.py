@@ -129,6 +129,15 @@ def _leaf_at_mark(key: bytes, value: bytes) -> bytes:
     return _climb(key, _leaf(key, value), DEPTH, MARKS[0])
 
 
+def hash_leaves(changes: Mapping[bytes, bytes | None]) -> Iterator[None]:
+    """Hash the leaves of these changes, one by one, for an `update` that follows soon: it then takes
+    a third of the time."""
+    for key, value in changes.items():
+        if value is not None:
+            _leaf_at_mark(key, value)
+            yield
+
+
 def _leaf_up(key: bytes, marks: bytes, node: bytes, at: int, top: int) -> tuple[bytes, bytes]:
     """Return the hash of a leaf's run at depth `top`, climbing from `node` at depth `at`; and the
     marks, including those passed on the way."""

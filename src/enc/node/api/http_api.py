@@ -131,7 +131,7 @@ class HttpApi:
             address = address_key(host)
             self._rates.take(address)
             if is_commit(body):
-                self._intake.submit(body, lambda result, _: self._finish(finish, result))
+                self._intake.submit(body, lambda result, _: self._finish(finish, result), address)
             else:
                 task = asyncio.get_running_loop().create_task(self._sealed(body, ("Query", "Pull"), address))
                 self._tasks.add(task)
@@ -163,7 +163,7 @@ class HttpApi:
         if not is_commit(body):
             return await self._sealed(body, ("Query", "Pull"), address)
         future: asyncio.Future[Result] = asyncio.get_running_loop().create_future()
-        self._intake.submit(body, lambda result, _: None if future.done() else future.set_result(result))
+        self._intake.submit(body, lambda result, _: None if future.done() else future.set_result(result), address)
         result = await future
         if isinstance(result, Receipt):
             return encode(wire_receipt(result))

@@ -193,7 +193,7 @@ class WebSocketConnection:
         try:
             self._api.rates.take(self._address)
             if is_commit(body):
-                self._api.intake.submit(body, self._commit_done)
+                self._api.intake.submit(body, self._commit_done, self._address)
                 self._commits += 1
                 return
             message = decode_json(body, _message, InvalidQuery)

@@ -46,8 +46,8 @@ REGISTERING = frozenset(["Grant", "Grant_Push", "AC_Bundle"])
 
 _log = structlog.get_logger("enc.admission")
 
-Arrival = tuple[bytes, Any]
-"""A commit as received, and a value that identifies its sender."""
+Arrival = tuple[bytes, Any, str]
+"""A commit as received, a value that identifies its sender, and the address that it came from."""
 Rejection = tuple[Any, EncError, bytes | None]
 """The sender, the error, and the commit's hash if it could be parsed."""
 
@@ -184,7 +184,7 @@ class Admission:
                 self.run_once(group)
             except Exception as e:  # an internal error must not end the thread
                 error = internal_error(e, "admission")
-                self._reject([(sender, error, None) for _, sender in group])
+                self._reject([(sender, error, None) for _, sender, _ in group])
 
     def _take(self) -> tuple[list[Arrival], bool]:
         """Return all waiting commits, and whether to continue. A larger group makes a larger
@@ -205,7 +205,7 @@ class Admission:
     def run_once(self, arrivals: Sequence[Arrival]) -> None:
         if not arrivals:
             return
-        checked = [self._check(body, sender) for body, sender in arrivals]
+        checked = [self._check(body, sender, address) for body, sender, address in arrivals]
         signed = iter(self._signatures.check([found.commit for found in checked if isinstance(found, AdmittedCommit)]))
         checked = [
             self._finish(found, next(signed)) if isinstance(found, AdmittedCommit) else found for found in checked
@@ -216,13 +216,13 @@ class Admission:
         if len(tickets) < len(checked):
             self._reject([found for found in checked if not isinstance(found, AdmittedCommit)])
 
-    def _check(self, body: bytes, sender: Any) -> AdmittedCommit | Rejection:
+    def _check(self, body: bytes, sender: Any, address: str) -> AdmittedCommit | Rejection:
         """Run everything before the signature."""
         commit: Commit | None = None
         try:
             commit = self._validator.parse(body)
             self._validator.check_before_signature(commit)
-            return AdmittedCommit(commit, sender)
+            return AdmittedCommit(commit, sender, address)
         except EncError as e:
             return (sender, e, commit.hash if commit else None)
         except Exception as e:  # an internal error must not affect the others

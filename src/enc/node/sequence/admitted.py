@@ -6,16 +6,51 @@ from msgspec import Struct
 
 from enc.core.errors import Duplicate, EncError
 from enc.core.log.receipt import build_receipt, wire_receipt
+from enc.core.machine.state import EnclaveState
 from enc.core.primitives.types import Commit, Event, Receipt
+from enc.core.rules.policy_types import Effects, Policy
+
+
+class Judgement(Struct, frozen=True):
+    """The result of judging a commit before its turn, and the state in which it was judged."""
+
+    state: EnclaveState | None
+    policy: Policy | None
+    """The rules that a Manifest states."""
+    result: Effects | EncError
+
+    def effects_in(self, state: EnclaveState | None) -> Effects | None:
+        """Return the effects, or raise the error, if the commit is judged alike in this state;
+        otherwise return None.
+        """
+        if not self._holds_in(state):
+            return None
+        if isinstance(self.result, EncError):
+            raise self.result
+        return self.result
+
+    def _holds_in(self, state: EnclaveState | None) -> bool:
+        before = self.state
+        if before is None or state is None:
+            return before is state
+        return (
+            before.pending is state.pending  # events that only extend the log share it
+            and (before.root, before.closed_gates, before.lifecycle)
+            == (state.root, state.closed_gates, state.lifecycle)
+            and before.sequencer == state.sequencer
+        )
 
 
 class AdmittedCommit(Struct, frozen=True):
-    """A commit that passed admission (form, hash, signature, expiry), and a value that identifies
-    its sender.
+    """A commit that passed admission (form, hash, signature, expiry), a value that identifies its
+    sender, and the address that it came from.
     """
 
     commit: Commit
     sender: Any = None
+    address: str = ""
+    judgement: Judgement | None = None
+    """If it was prepared."""
 
 
 CommitOutcome = tuple[AdmittedCommit, Receipt | EncError]

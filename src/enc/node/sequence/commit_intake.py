@@ -85,14 +85,17 @@ class CommitIntake:
         """Number of commits that have no result yet."""
         return self._replies.waiting
 
-    def submit(self, body: bytes, reply: Reply) -> None:
-        """Queue a commit; `reply` is called once with its result. Raises Unavailable if the queue is full."""
+    def submit(self, body: bytes, reply: Reply, address: str = "") -> None:
+        """Queue a commit from an address; `reply` is called once with its result.
+
+        Raises Unavailable if the queue is full.
+        """
         if self.is_closed:
             raise Unavailable("the node is shutting down", retry_after_ms=1000)
         if self._replies.waiting >= self._max_waiting or self._replies.bytes >= MAX_BYTES:
             raise Unavailable("too many commits are waiting", retry_after_ms=1000)
         self._replies.expect(len(body))
-        self._arrivals.append((body, (reply, len(body))))
+        self._arrivals.append((body, (reply, len(body)), address))
         if len(self._arrivals) == 1:
             self._timer = self._schedule()
         elif len(self._arrivals) == MAX_GROUP:

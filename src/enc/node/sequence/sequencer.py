@@ -21,10 +21,11 @@ from enc.core.errors import EncError, EnclaveNotFound, Unavailable
 from enc.core.log.event import finalize
 from enc.core.log.receipt import build_receipt
 from enc.core.machine import enclave as machine
+from enc.core.machine.state import EnclaveState
 from enc.core.primitives.signing import PrivateKey
 from enc.core.primitives.types import Commit, Event, Receipt
 from enc.core.rules.content import revised_id
-from enc.core.rules.policy_types import Effects
+from enc.core.rules.policy_types import Effects, Policy
 from enc.node.limits.quota import NO_QUOTA, Quota, Spending
 from enc.node.ops.internal_errors import internal_error
 from enc.node.sequence.admitted import AdmittedCommit, CommitOutcome, duplicate
@@ -32,6 +33,7 @@ from enc.node.sequence.batch import CommitBatch, StepBuilder
 from enc.node.sequence.batch_overlay import BatchOverlay, NodeCache
 from enc.node.sequence.checkpoint import Checkpoint, MigrateHolds
 from enc.node.sequence.clock_guard import ClockGuard
+from enc.node.sequence.preparation import Judging, Preparation, judge_in_steps
 from enc.node.sequence.recipients import RecipientCache
 from enc.node.sequence.state_cache import StateCache
 from enc.node.store.spent_requests import SpentRequest
@@ -44,6 +46,8 @@ MAX_SEALS = 256
 """Maximum number of idle bundles that one transaction closes."""
 IDLE_S = 0.2
 """Seconds after which an idle sequencer looks for bundles to seal."""
+PAUSE_S = 0.001
+"""Seconds for which it waits for commits while it prepares others: other threads run meanwhile."""
 
 T = TypeVar("T")
 _log = structlog.get_logger("enc.sequencer")
@@ -86,6 +90,7 @@ class Sequencer:
         self._recipients = RecipientCache(store)
         self._steps = StepBuilder(key, self._recipients)
         self._holds = MigrateHolds()
+        self._preparation = Preparation(self._judge_in_steps)
         self._unsealed: set[bytes] = set()
         """Enclaves that could not be sealed since the start."""
         self._thread = threading.Thread(target=self._run, name="sequencer", daemon=True)
@@ -158,21 +163,36 @@ class Sequencer:
 
     def _run(self) -> None:
         running = True
-        while running:
-            admitted, calls, running = self._take()
-            self.run_once(admitted)
+        while running or self._preparation:
+            admitted, calls, goes_on = self._take(PAUSE_S if self._preparation else IDLE_S)
+            running = running and goes_on
+            ready = self._preparation.sort(admitted)
+            if ready or not self._preparation:
+                self.run_once(ready)
             for call in calls:
                 call()
+            self._run_prepared()
             self._maintain(self._clock())
 
-    def _take(self) -> tuple[list[AdmittedCommit], list[Callable[[], None]], bool]:
+    def _run_prepared(self) -> None:
+        """Prepare for a short time; process what is ready then."""
+        if ready := self._preparation.advance():
+            self.run_once(ready)
+            self._preparation.settle()
+
+    def _judge_in_steps(self, commit: Commit) -> Judging:
+        state = self._states.get(commit.enclave)
+        overlay = BatchOverlay(self._store, commit.enclave, state, self._cache)
+        return judge_in_steps(commit, state, overlay, self._key.public)
+
+    def _take(self, wait_s: float) -> tuple[list[AdmittedCommit], list[Callable[[], None]], bool]:
         """Return the waiting commits up to the batch limit, the calls to run after them, and
         whether to continue.
         """
         admitted: list[AdmittedCommit] = []
         calls: list[Callable[[], None]] = []
         try:
-            item = self._queue.get(timeout=IDLE_S)
+            item = self._queue.get(timeout=wait_s)
             while True:
                 if item is None:
                     return admitted, calls, False
@@ -194,7 +214,7 @@ class Sequencer:
             self._guard.check(batch.now)
             if admitted:
                 batch.committed = self._store.committed_among([each.commit for each in admitted])
-            outcomes = [(each, self._outcome(each.commit, batch)) for each in admitted]
+            outcomes = [(each, self._outcome(each, batch)) for each in admitted]
             failure = self._write(batch)
         except EncError as e:
             outcomes, failure = [(each, e) for each in admitted], e
@@ -209,9 +229,9 @@ class Sequencer:
         if failure is None and batch.steps:
             self._publish(batch.steps)
 
-    def _outcome(self, commit: Commit, batch: CommitBatch) -> Receipt | EncError:
+    def _outcome(self, admitted: AdmittedCommit, batch: CommitBatch) -> Receipt | EncError:
         try:
-            return build_receipt(self._sequence(commit, batch))
+            return build_receipt(self._sequence(admitted, batch))
         except EncError as e:
             return e
         except Exception as e:  # an internal error must not affect the others
@@ -250,8 +270,9 @@ class Sequencer:
 
     # One commit
 
-    def _sequence(self, commit: Commit, batch: CommitBatch) -> Event:
+    def _sequence(self, admitted: AdmittedCommit, batch: CommitBatch) -> Event:
         """Return the event that the commit becomes, as a step of the batch that is not durable yet."""
+        commit = admitted.commit
         overlay = self._overlay(commit.enclave, batch)
         if (first := batch.committed.get(commit.hash)) is not None:
             raise duplicate(first, commit)
@@ -262,11 +283,11 @@ class Sequencer:
             if commit.type != "Manifest":
                 raise EnclaveNotFound("no such enclave on this node")
             timestamp = machine.next_timestamp(None, commit, batch.now)
-            policy, effects = machine.judge_manifest(commit)
+            policy, effects = _judge_manifest(admitted)
             event = finalize(commit, self._key, timestamp, 0)
             transition = machine.apply_manifest(event, policy, effects)
         else:
-            effects = machine.judge(state, commit, overlay, sequencer=self._key.public)
+            effects = self._judge(admitted, state, overlay)
             timestamp = machine.next_timestamp(state, commit, batch.now)
             event = finalize(commit, self._key, timestamp, state.seq + 1)
             transition = machine.apply(state, event, effects, overlay)
@@ -275,6 +296,12 @@ class Sequencer:
         batch.spending.charge(commit)
         batch.committed[commit.hash] = event
         return event
+
+    def _judge(self, admitted: AdmittedCommit, state: EnclaveState, overlay: BatchOverlay) -> Effects:
+        effects = None if admitted.judgement is None else admitted.judgement.effects_in(state)
+        if effects is None:
+            return machine.judge(state, admitted.commit, overlay, sequencer=self._key.public)
+        return effects
 
     def _overlay(self, enclave: bytes, batch: CommitBatch) -> BatchOverlay:
         overlay = batch.overlays.get(enclave)
@@ -304,3 +331,11 @@ class Sequencer:
         transition = machine.seal(overlay.state, batch.now, overlay)
         if transition is not None:
             self._steps.add(batch, overlay, transition, None, Effects())
+
+
+def _judge_manifest(admitted: AdmittedCommit) -> tuple[Policy, Effects]:
+    prepared = admitted.judgement
+    effects = None if prepared is None else prepared.effects_in(None)
+    if prepared is None or prepared.policy is None or effects is None:
+        return machine.judge_manifest(admitted.commit)
+    return prepared.policy, effects

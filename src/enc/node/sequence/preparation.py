@@ -1,0 +1,145 @@
+"""Prepares commits that take long, step by step between two batches, so that others do not wait.
+
+An AC_Bundle has up to 1,000 operations, and a Manifest may name as many identities: judging it and
+hashing the leaves that it writes takes up to a tenth of a second. A commit that is prepared is then
+sequenced as any other, but its effects are known. If the enclave's leaves have changed meanwhile,
+it is judged again.
+
+Senders take turns by the time that their commits take: addresses among themselves, and the
+identities of one address. The commits of a sender stay in order: one that needs no preparation
+waits behind one that does.
+"""
+
+import time
+from collections import Counter
+from collections.abc import Callable, Generator, Sequence
+
+from msgspec.structs import replace
+
+from enc.core.errors import EncError
+from enc.core.machine import enclave as machine
+from enc.core.machine.state import EnclaveState, StoredEnclave
+from enc.core.primitives.types import Commit
+from enc.core.trees.sparse_merkle import hash_leaves
+from enc.node.ops.internal_errors import internal_error
+from enc.node.sequence.admitted import AdmittedCommit, Judgement
+from enc.runtime.fair_queue import FairQueue, Turn
+
+MIN_SIZE = 4096
+"""Length of the content from which an AC_Bundle or a Manifest is prepared: some 40 operations."""
+SLICE_S = 0.003
+"""Time for which one call of `advance` prepares."""
+MAX_WAITING = 1 << 20
+"""More commits than the intake lets in."""
+
+Judging = Generator[None, None, Judgement]
+_Sender = tuple[str, bytes]
+
+
+def judge_in_steps(commit: Commit, state: EnclaveState | None, reader: StoredEnclave, sequencer: bytes) -> Judging:
+    """Judge an AC_Bundle or a Manifest in the enclave's present state; None: it does not exist."""
+    try:
+        if state is not None:
+            effects = yield from machine.judge_in_steps(state, commit, reader, sequencer=sequencer)
+            return Judgement(state, None, effects)
+        policy, effects = machine.judge_manifest(commit)
+        yield from hash_leaves(effects.writes)
+        return Judgement(None, policy, effects)
+    except EncError as e:
+        return Judgement(state, None, e)
+
+
+class _Job:
+    """A commit that waits, and the rest of its judgement once that has begun."""
+
+    def __init__(self, admitted: AdmittedCommit) -> None:
+        self.admitted = admitted
+        self.steps: Judging | None = None
+
+
+class Preparation:
+    """Commits that are being prepared or wait behind one. For the sequencer's thread."""
+
+    def __init__(self, begin: Callable[[Commit], Judging], clock: Callable[[], float] = time.perf_counter) -> None:
+        """`begin` starts the judgement of a commit."""
+        self._begin, self._clock = begin, clock
+        self._queue: FairQueue[_Job] = FairQueue(MAX_WAITING, MAX_WAITING, levels=2, jobs="commits")
+        self._waiting = Counter[_Sender]()
+        self._open: tuple[Turn[_Job], float] | None = None
+        """The turn of a commit that is prepared and not sequenced yet, and when it began."""
+
+    def __bool__(self) -> bool:
+        """Return whether any commit waits."""
+        return bool(self._waiting)
+
+    def sort(self, admitted: Sequence[AdmittedCommit]) -> list[AdmittedCommit]:
+        """Keep the commits that must wait, and return the others."""
+        ready = list[AdmittedCommit]()
+        for each in admitted:
+            sender = _sender(each)
+            if sender in self._waiting or _takes_long(each.commit):
+                self._queue.put(sender, _Job(each))
+                self._waiting[sender] += 1
+            else:
+                ready.append(each)
+        return ready
+
+    def advance(self) -> list[AdmittedCommit]:
+        """Prepare for one slice, and return the commits that are ready, of which the last may have
+        been prepared. Call `settle` once they are sequenced.
+        """
+        ready, began = list[AdmittedCommit](), self._clock()
+        while self._open is None and self._clock() - began < SLICE_S:
+            turn = self._queue.take()
+            if turn is None:
+                break
+            ready += self._run(turn)
+        return ready
+
+    def settle(self) -> None:
+        """Charge the last commit's sender for the whole time that it took."""
+        if self._open is not None:
+            turn, began = self._open
+            self._queue.finish(turn, self._clock() - began)
+            self._open = None
+
+    def _run(self, turn: Turn[_Job]) -> list[AdmittedCommit]:
+        job, began = turn.item, self._clock()
+        admitted = job.admitted
+        if _takes_long(admitted.commit):
+            try:
+                judgement = self._judge(job, began)
+            except Exception as e:  # then the sequencer judges it, and answers with the error
+                internal_error(e, "preparation")
+                judgement = None
+            else:
+                if judgement is None:
+                    self._queue.finish(turn, self._clock() - began)
+                    self._queue.put_back(_sender(admitted), job)
+                    return []
+            admitted = replace(admitted, judgement=judgement)
+            self._open = turn, began
+        else:
+            self._queue.finish(turn, self._clock() - began)
+        self._waiting -= Counter([_sender(admitted)])
+        return [admitted]
+
+    def _judge(self, job: _Job, began: float) -> Judgement | None:
+        """Judge on for one slice; return None if that was not enough."""
+        if job.steps is None:
+            job.steps = self._begin(job.admitted.commit)
+        try:
+            while self._clock() - began < SLICE_S:
+                next(job.steps)
+        except StopIteration as e:
+            judgement: Judgement = e.value
+            return judgement
+        return None
+
+
+def _takes_long(commit: Commit) -> bool:
+    return commit.type in ("AC_Bundle", "Manifest") and len(commit.content or "") >= MIN_SIZE
+
+
+def _sender(admitted: AdmittedCommit) -> _Sender:
+    return admitted.address, admitted.commit.from_
