@@ -101,7 +101,7 @@ class Node:
         self._allowed = frozenset(config.admission.allow)
         self.states = StateCache(store)
         replies = CommitReplies(self.loop, self.metrics.count_results)
-        self.hub = SubscriptionHub(store, config.limits.subscriptions)
+        self.hub = SubscriptionHub(config.limits.subscriptions)
         self.retention_sweeper = RetentionSweeper(
             store, config.retention.purge_after_s * 1000, int(config.retention.sweep_interval_s * 1000)
         )

@@ -497,5 +497,5 @@ async def test_commits_that_wait_are_bounded_by_their_bytes_too(monkeypatch: pyt
     with pytest.raises(Unavailable):
         intake.submit(b"x", lambda result, _: None)
     await quiet()
-    stage.replies._reply([(sender, Unavailable("later"), None) for _, sender in stage._arrivals])
+    stage.replies._reply([(sender, Unavailable("later"), None) for _, sender, _ in stage._arrivals])
     assert (len(settled), intake.waiting, stage.replies.bytes) == (2, 0, 0)

@@ -171,10 +171,10 @@ class Stage:
         websockets: int = 100,
         unsent: int = 1 << 28,
     ) -> None:
-        self.now, self.moment = START, 0.0
+        self.now, self.moment, self.work = START, 0.0, 0.0
         self.store, self.hands = MemoryStore(), ManualExecutor()
         self.peers = Peers(1000, 0, unsent)
-        self.states, self.hub = StateCache(self.store), SubscriptionHub(self.store, subscriptions)
+        self.states, self.hub = StateCache(self.store), SubscriptionHub(subscriptions, lambda: self.work)
         self.replies = CommitReplies(asyncio.get_running_loop())
         self.intake = CommitIntake(
             asyncio.get_running_loop(),

@@ -11,10 +11,13 @@ from msgspec.structs import replace
 
 from enc.core.log.filter import MAX_LIMIT, Filter, Range
 from enc.core.primitives.encoding import MAX_INT
+from enc.node.api.fair_slots import FairSlots
 from enc.node.api.read_pool import ReadPool
 from enc.node.api.send_queue import SendQueue
 from enc.node.api.subscriptions import QuerySubscription, Reason, end_reason
+from enc.node.read.access import Access
 from enc.node.read.seal_answer import seal_between
+from enc.node.read.steps import Steps
 from enc.runtime.serving.peers import PeerConnection
 
 MAX_SLICE = 1 << 20
@@ -24,7 +27,8 @@ MAX_SLICE = 1 << 20
 class StoredEventSender:
     """Brings the subscriptions of one connection to where they can go live.
 
-    `read_slots` limits the concurrent reads of all connections. `send` queues a message, `is_open`
+    `read_slots` limits the concurrent reads of all connections. `newest` returns the seq of the
+    latest event that was published in an enclave. `send` queues a message, `is_open`
     and `close` ask about and end a subscription of the connection.
     """
 
@@ -32,17 +36,18 @@ class StoredEventSender:
         self,
         reads: ReadPool,
         seq_pub: bytes,
-        read_slots: asyncio.Semaphore,
+        read_slots: FairSlots,
         queue: SendQueue,
         peer: PeerConnection,
         address: str,
         *,
+        newest: Callable[[bytes], int],
         send: Callable[[dict[str, Any]], None],
         is_open: Callable[[QuerySubscription], bool],
         close: Callable[[QuerySubscription, Reason], None],
     ) -> None:
         self._reads, self._seq_pub, self._read_slots = reads, seq_pub, read_slots
-        self._address = address
+        self._address, self._newest = address, newest
         self._queue, self._peer, self._send, self._is_open, self._close = queue, peer, send, is_open, close
         self._slice_lock = asyncio.Lock()
         """Held while a slice of stored events is in memory: a peer that does not read holds at most one."""
@@ -64,14 +69,14 @@ class StoredEventSender:
         while True:
             sent = await self._send_slice(subscription, replace(filter_, limit=rows))
             left -= sent.count
-            if not (sent.more and left and self._refresh_rights(subscription)):
+            if not (sent.more and left and await self._refresh_rights(subscription)):
                 return sent.more
             filter_, rows = after_seq(filter_, sent.last), sent.rows_after(left)
 
     async def read_missed(self, subscription: QuerySubscription) -> None:
         """Send the stored events that were not considered yet, until there are none."""
         rows = MAX_LIMIT
-        while self._is_open(subscription) and not self._go_live(subscription):
+        while self._is_open(subscription) and not await self._go_live(subscription):
             state = subscription.access.state
             filter_ = in_seq_range(subscription.filter, subscription.after + 1, state.seq)
             sent = await self._send_slice(subscription, replace(filter_, limit=rows, reverse=False))
@@ -82,29 +87,40 @@ class StoredEventSender:
         if reason is not None:
             self._close(subscription, reason)
 
-    def _go_live(self, subscription: QuerySubscription) -> bool:
+    async def _go_live(self, subscription: QuerySubscription) -> bool:
         """Go live and return True if every stored event was considered; then the hub delivers the
         next one.
         """
-        if not self._refresh_rights(subscription):
+        if not await self._refresh_rights(subscription):
             return True
-        subscription.live = subscription.after >= subscription.access.state.seq
+        newest = max(subscription.access.state.seq, self._newest(subscription.enclave))
+        subscription.live = subscription.after >= newest
         subscription.fell_behind = subscription.fell_behind and not subscription.live
         return subscription.live
 
-    def _refresh_rights(self, subscription: QuerySubscription) -> bool:
+    async def _refresh_rights(self, subscription: QuerySubscription) -> bool:
         """Look up the subscriber's rights again; return whether the subscription is still open."""
+        async with self._read_slots.hold(self._address):
+            access = await self._reads.run_steps(
+                self._address, self._access(subscription), subscription.access.identity
+            )
         if self._is_open(subscription):
-            subscription.refresh_rights(self._reads.handlers.access(subscription.enclave, subscription.access.identity))
+            subscription.refresh_rights(access)
             if not subscription.access.scope:
                 self._close(subscription, "access_revoked")
         return self._is_open(subscription)
+
+    def _access(self, subscription: QuerySubscription) -> Steps[Access]:
+        access = self._reads.handlers.access(subscription.enclave, subscription.access.identity)
+        yield None
+        access.readable()
+        return access
 
     async def _send_slice(self, subscription: QuerySubscription, filter_: Filter) -> "SentSlice":
         """Send the first slice of what the filter finds."""
         async with self._slice_lock:
             await self._queue.wait_for_room()
-            async with self._read_slots:
+            async with self._read_slots.hold(self._address):
                 steps = self._reads.handlers.page(subscription.access, filter_, MAX_SLICE)
                 items, more = await self._reads.run_steps(self._address, steps, subscription.access.identity)
             with self._peer.counting_unsent(sum(len(item.head) + len(item.rest) for item in items)):

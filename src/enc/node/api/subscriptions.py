@@ -6,22 +6,23 @@ same turn of the loop in which it finds no event in the store that it has not co
 misses no event and receives none twice.
 
 The rights that count are those after the event: after each event that touches a subscriber's own
-leaf, a slot or a gate, the subscriber's read scope is looked up again.
+leaf or a gate, the subscriber's read scope is looked up again, on another thread.
 """
 
+import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Literal
 
 from enc.core.errors import Unavailable
 from enc.core.log.filter import Filter
 from enc.core.primitives.types import Event
 from enc.core.session.session import SKEW, TransportKeys
-from enc.core.trees.state_key import KV, identity_key
+from enc.core.trees.state_key import identity_key
+from enc.node.api.live_events import Backlog, LiveEvents, Offload, Publication, Task, Work
 from enc.node.ops.internal_errors import internal_error
 from enc.node.read.access import Access
-from enc.node.store.events import search_item
 from enc.node.store.steps import Step
-from enc.node.store.store_interface import Store
 
 Reason = Literal[
     "access_revoked",
@@ -52,6 +53,7 @@ class QuerySubscription:
     def __init__(
         self,
         sub_id: str,
+        address: str,
         access: Access,
         filter_: Filter,
         keys: TransportKeys,
@@ -61,7 +63,7 @@ class QuerySubscription:
         on_skipped: Callable[["QuerySubscription"], None],
         close: Callable[["QuerySubscription", Reason], None],
     ) -> None:
-        self.sub_id, self.access, self.filter, self.keys = sub_id, access, filter_, keys
+        self.sub_id, self.address, self.access, self.filter, self.keys = sub_id, address, access, filter_, keys
         self.expires = expires + SKEW
         self.send, self.on_skipped, self.close = send, on_skipped, close
         self._fall_back = fall_back
@@ -86,8 +88,15 @@ class QuerySubscription:
         self._fall_back(self)
 
     def may_change_rights(self, step: Step) -> bool:
+        after = step.transition.state
+        return self._own_leaf in step.transition.leaves or after.closed_gates != self.access.state.closed_gates
+
+    def bitmask_after(self, step: Step) -> int:
+        """Return the subscriber's bitmask after a step, given the one before it."""
         leaves = step.transition.leaves
-        return bool(leaves) and (self._own_leaf in leaves or any(key[:1] == KV for key in leaves))
+        if self._own_leaf not in leaves:
+            return self.access.bitmask
+        return int.from_bytes(leaves[self._own_leaf] or b"", "big")
 
     def refresh_rights(self, access: Access) -> None:
         """Use the rights of `access` from now on."""
@@ -98,13 +107,32 @@ class QuerySubscription:
         return self.filter.matches(event) and self.readable.admits(event, subject)
 
 
+class _AtAddress:
+    """The subscriptions of one address to one enclave."""
+
+    def __init__(self, address: str) -> None:
+        self.subscriptions: dict[QuerySubscription, None] = {}
+        self.backlog = Backlog(address)
+
+
+class _Listeners:
+    """The subscriptions to one enclave."""
+
+    def __init__(self) -> None:
+        self.by_address: dict[str, _AtAddress] = {}
+        self.newest = -1
+
+
 class SubscriptionHub:
     """All subscriptions of this node."""
 
-    def __init__(self, store: Store, max_count: int) -> None:
-        self._store, self._max_count = store, max_count
-        self._by_enclave: dict[bytes, dict[QuerySubscription, None]] = {}
+    def __init__(self, max_count: int, clock: Callable[[], float] = time.perf_counter) -> None:
+        self._max_count = max_count
+        self._by_enclave: dict[bytes, _Listeners] = {}
+        self._live = LiveEvents(clock)
         self.count = 0
+        self.offload: Offload = _at_once
+        """Runs what takes long; by default on the event loop."""
 
     def reserve(self) -> None:
         """Reserve a place before a Query is opened, so that concurrent Queries cannot exceed the
@@ -122,46 +150,78 @@ class SubscriptionHub:
 
     def add(self, subscription: QuerySubscription) -> None:
         """Register a subscription for which a place was reserved."""
-        self._by_enclave.setdefault(subscription.enclave, {})[subscription] = None
+        listeners = self._by_enclave.setdefault(subscription.enclave, _Listeners())
+        at = listeners.by_address.get(subscription.address)
+        if at is None:
+            at = listeners.by_address[subscription.address] = _AtAddress(subscription.address)
+        at.subscriptions[subscription] = None
 
     def remove(self, subscription: QuerySubscription) -> None:
-        subscriptions = self._by_enclave.get(subscription.enclave, {})
-        if subscription in subscriptions:
-            del subscriptions[subscription]
-            self.count -= 1
-            if not subscriptions:
+        subscription.live = False
+        listeners = self._by_enclave.get(subscription.enclave, _Listeners())
+        at = listeners.by_address.get(subscription.address)
+        if at is None or subscription not in at.subscriptions:
+            return
+        del at.subscriptions[subscription]
+        self.count -= 1
+        if not at.subscriptions:
+            del listeners.by_address[subscription.address]
+            if not listeners.by_address:
                 del self._by_enclave[subscription.enclave]
+
+    def newest(self, enclave: bytes) -> int:
+        """Return the seq of the latest event that was published while the enclave had a subscription."""
+        listeners = self._by_enclave.get(enclave)
+        return -1 if listeners is None else listeners.newest
 
     def publish(self, steps: Sequence[Step]) -> None:
         """Send the events of these durable steps to the live subscriptions that may read them."""
-        enclaves = {step.transition.state.enclave for step in steps if step.event is not None}
-        for subscription in [s for enclave in enclaves for s in self._by_enclave.get(enclave, ()) if s.fell_behind]:
-            subscription.on_skipped(subscription)
+        batches: dict[bytes, list[Publication]] = {}
         for step in steps:
-            event = step.event
-            if event is None:
-                continue
-            listeners = [s for s in self._by_enclave.get(event.enclave, ()) if s.live and s.after < event.seq]
-            item = search_item(event).json if listeners else b""
-            for subscription in listeners:
-                before = subscription.after
-                try:
-                    self._deliver(subscription, step, event, item)
-                except Exception as e:  # this one reads on from the store; the others still receive the event
-                    internal_error(e, "publish")
-                    subscription.fall_behind(before)
+            if step.event is not None and step.event.enclave in self._by_enclave:
+                batches.setdefault(step.event.enclave, []).append(Publication(step, step.event))
+        for enclave, batch in batches.items():
+            listeners = self._by_enclave[enclave]
+            listeners.newest = max(listeners.newest, batch[-1].event.seq)
+            for at in listeners.by_address.values():
+                self._live.put(at.backlog, batch, partial(self._deliver_all, at))
+        if batches:
+            self._live.run(self.offload)
 
-    def _deliver(self, subscription: QuerySubscription, step: Step, event: Event, item: bytes) -> None:
-        if event.seq > subscription.after + 1:  # a write that was reported as failed did reach the disk
+    def _deliver_all(self, at: "_AtAddress", backlog: Backlog) -> Work:
+        while (batch := self._live.take(backlog)) is not None:
+            for subscription in [s for s in at.subscriptions if s.fell_behind]:
+                if subscription in at.subscriptions:
+                    subscription.on_skipped(subscription)
+                yield None
+            for publication in batch:
+                for subscription in list(at.subscriptions):
+                    if subscription.live and subscription.after < publication.event.seq:
+                        yield from self._deliver_safely(subscription, publication)
+                        yield None
+
+    def _deliver_safely(self, subscription: QuerySubscription, publication: Publication) -> Work:
+        before = subscription.after
+        try:
+            yield from _find_scope(subscription, publication)
+            if subscription.live:  # it may have been closed meanwhile
+                self._deliver(subscription, publication)
+        except Exception as e:  # this one reads on from the store; the others still receive the event
+            internal_error(e, "publish")
+            subscription.fall_behind(before)
+
+    def _deliver(self, subscription: QuerySubscription, publication: Publication) -> None:
+        step, event = publication.step, publication.event
+        if event.seq > subscription.after + 1:  # skipped, or a write that was reported as failed reached the disk
             subscription.fall_behind(subscription.after)
             return
         subscription.after = event.seq
         if subscription.may_change_rights(step):
-            subscription.refresh_rights(Access(self._store, step.transition.state, subscription.access.identity))
+            subscription.refresh_rights(_access_after(subscription, publication))
         if not subscription.readable.scope:
             subscription.close(subscription, "access_revoked")
             return
-        if subscription.wants(event, step.subject) and not subscription.send(subscription, item):
+        if subscription.wants(event, step.subject) and not subscription.send(subscription, publication.item):
             subscription.fall_behind(event.seq - 1)
             return
         if step.effects.lifecycle in _ENDS:
@@ -169,9 +229,38 @@ class SubscriptionHub:
 
     def expire(self, now: int) -> None:
         """Close the subscriptions whose sessions have expired. `now` is in Unix seconds."""
-        over = [s for subscriptions in self._by_enclave.values() for s in subscriptions if s.expires <= now]
+        over = [
+            subscription
+            for listeners in self._by_enclave.values()
+            for at in listeners.by_address.values()
+            for subscription in at.subscriptions
+            if subscription.expires <= now
+        ]
         for subscription in over:
             subscription.close(subscription, "session_expired")
+
+
+def _find_scope(subscription: QuerySubscription, publication: Publication) -> Work:
+    """Have the scope of a subscriber looked up whose rights may have changed, once for all who have
+    the same: in a manifest with thousands of gates this takes milliseconds."""
+    if subscription.may_change_rights(publication.step):
+        access = _access_after(subscription, publication)
+        if access.rights_key not in publication.scopes:
+            yield lambda: publication.scopes.setdefault(access.rights_key, access.scope)
+
+
+def _access_after(subscription: QuerySubscription, publication: Publication) -> Access:
+    """Return the subscriber's rights after an event."""
+    step, before = publication.step, subscription.access
+    access = before.in_state(step.transition.state, subscription.bitmask_after(step))
+    scope = publication.scopes.get(access.rights_key)
+    if scope is not None:
+        access.scope = scope
+    return access
+
+
+async def _at_once(address: str, task: Task) -> None:
+    task()
 
 
 def end_reason(access: Access, sequencer: bytes) -> Reason | None:

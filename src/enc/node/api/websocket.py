@@ -24,6 +24,7 @@ from enc.core.log.receipt import wire_receipt
 from enc.core.primitives.encoding import decode_json
 from enc.core.primitives.types import Receipt
 from enc.core.session.envelope import SealedRequest, parse_request
+from enc.node.api.fair_slots import FairSlots
 from enc.node.api.http_api import address_of, is_commit
 from enc.node.api.read_pool import ReadPool
 from enc.node.api.send_queue import FLUSH_S, SendQueue
@@ -79,7 +80,8 @@ class WebSocketApi:
         self.intake, self.reads, self.hub, self.rates = intake, reads, hub, rates
         self.limits, self.seq_pub = limits, seq_pub
         self.connections: set[WebSocketConnection] = set()
-        self.read_slots = asyncio.Semaphore(MAX_CONCURRENT_READS)
+        self.read_slots = FairSlots(MAX_CONCURRENT_READS)
+        hub.offload = self._offload
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one WebSocket; the protocol has already checked the path."""
@@ -95,6 +97,11 @@ class WebSocketApi:
             await connection.run()
         finally:
             self.connections.discard(connection)
+
+    async def _offload(self, address: str, task: Callable[[], object]) -> object:
+        """Run what takes long for the subscriptions of an address on a reader thread."""
+        async with self.read_slots.hold(address):
+            return await self.reads.run(address, task)
 
     def shut_down(self) -> None:
         """Notify every subscriber, and end every connection once its commits are answered."""
@@ -130,6 +137,7 @@ class WebSocketConnection:
             self._queue,
             peer,
             address,
+            newest=api.hub.newest,
             send=self.send,
             is_open=self._is_open,
             close=self._close,
@@ -295,6 +303,7 @@ class WebSocketConnection:
         expires = opened.outer.token.expires
         subscription = QuerySubscription(
             sub_id,
+            self._address,
             opened.access,
             filter_,
             opened.inner.keys,

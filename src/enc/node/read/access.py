@@ -28,6 +28,17 @@ class Access:
         return self.state.policy.read_scope(self.bitmask, self.state.closed_gates, is_node=self._is_node)
 
     @property
+    def rights_key(self) -> tuple[int, bool]:
+        """What the rights in a state depend on: identities with an equal key have equal ones."""
+        return self.bitmask, self._is_node
+
+    def in_state(self, state: EnclaveState, bitmask: int) -> "Access":
+        """Return the rights of the same identity in another state, where it has this bitmask."""
+        access = Access(self._store, state, self.identity)
+        access.bitmask = bitmask
+        return access
+
+    @property
     def is_owner(self) -> bool:
         return self.state.policy.is_owner(self.bitmask)
 

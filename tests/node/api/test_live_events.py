@@ -1,0 +1,242 @@
+"""Live events reach subscribers in short slices of the loop's time, in turn by their addresses."""
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from enc.core.rules.v2.access import PolicyV2
+from enc.node.api import live_events
+from enc.node.api.fair_slots import FairSlots
+from enc.node.api.live_events import SLICE_S
+from enc.node.api.subscriptions import QuerySubscription, SubscriptionHub
+from tests.core.world import give
+from tests.node.api.websocket_stage import ROOM, Reader, Socket, Stage, quiet
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture
+def anyio_backend() -> str:
+    return "asyncio"
+
+
+async def subscribed(stage: Stage, reader: Reader, address: str, count: int = 1) -> Socket:
+    socket = Socket(stage, address)
+    for i in range(count):
+        socket.say(reader.query(f"s{i}", type=["message", "secret"]))
+        await socket.until("EOSE")
+    return socket
+
+
+@pytest.fixture
+def lookups(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The bitmasks whose read scope was looked up."""
+    found, plain = list[int](), PolicyV2.read_scope
+
+    def read_scope(policy: PolicyV2, bitmask: int, *args: Any, **kwargs: Any) -> Any:
+        found.append(bitmask)
+        return plain(policy, bitmask, *args, **kwargs)
+
+    monkeypatch.setattr(PolicyV2, "read_scope", read_scope)
+    return found
+
+
+async def test_a_slot_changes_nobody_s_rights(lookups: list[int]) -> None:
+    stage = Stage()
+    enclave = stage.found()
+    bob = stage.reader("bob", enclave)
+    socket = await subscribed(stage, bob, "a", 5)
+    lookups.clear()
+    stage.send(enclave, "alice", "Shared", {"key": "topic", "value": 1})
+    message = stage.send(enclave, "alice", "message", "after")
+    assert [bob.event(found) for found in await socket.rest()] == [message] * 5
+    assert lookups == []
+
+
+async def test_a_gate_is_looked_up_once_for_all_with_equal_rights_and_off_the_loop(lookups: list[int]) -> None:
+    stage = Stage(per_connection=30)
+    enclave = stage.found()
+    bob, carol = stage.reader("bob", enclave), stage.reader("carol", enclave)
+    socket, other = await subscribed(stage, bob, "a", 20), await subscribed(stage, carol, "a", 3)
+    lookups.clear()
+    stage.hands.held = True
+    stage.send(enclave, "alice", "Gate", {"alias": "lobby", "state": "closed"})
+    await quiet()
+    assert lookups == []
+    jobs = 0
+    while stage.hands.work:
+        stage.hands.do(1)
+        jobs += 1
+        await quiet()
+    assert jobs == 2
+    stage.hands.held = False
+    secret = stage.send(enclave, "alice", "secret", "after")
+    assert [bob.event(found) for found in await socket.rest()] == [secret] * 20
+    assert len(lookups) == 2
+    assert await other.rest() == []  # of secrets she hears nothing, and keeps the right to her own notes
+
+
+async def test_a_gate_counts_from_its_event_on_whatever_is_written_meanwhile() -> None:
+    stage = Stage()
+    enclave = stage.found(readers=[*ROOM["readers"], {"type": "GUEST", "reads": "note"}])
+    carol = stage.reader("carol", enclave)
+    socket = await subscribed(stage, carol, "a")
+    stage.hands.held = True
+    before = stage.send(enclave, "alice", "message", "before")
+    stage.send(enclave, "alice", "Gate", {"alias": "lobby", "state": "closed"})
+    stage.send(enclave, "alice", "message", "closed")
+    stage.send(enclave, "alice", "Gate", {"alias": "lobby", "state": "open"})
+    after = stage.send(enclave, "alice", "message", "open")
+    await quiet()
+    stage.hands.let_go()
+    assert [carol.event(found) for found in await socket.rest()] == [before, after]
+
+
+async def test_others_hear_on_while_rights_are_looked_up() -> None:
+    stage = Stage()
+    enclave, other = stage.found(), stage.found(meta={"n": 2})
+    bob, alice = stage.reader("bob", enclave), stage.reader("alice", other)
+    waiting, socket = await subscribed(stage, bob, "a"), await subscribed(stage, alice, "a")
+    stage.hands.held = True
+    stage.send(enclave, "alice", "Gate", {"alias": "lobby", "state": "closed"})
+    late = stage.send(enclave, "alice", "message", "late")
+    message = stage.send(other, "alice", "message", "at once")
+    assert [alice.event(found) for found in await socket.rest()] == [message]
+    assert await waiting.rest() == []
+    stage.hands.let_go()
+    assert [bob.event(found) for found in await waiting.rest()] == [late]
+
+
+async def test_a_subscription_that_is_closed_meanwhile_hears_nothing() -> None:
+    stage = Stage()
+    enclave = stage.found()
+    bob = stage.reader("bob", enclave)
+    socket = await subscribed(stage, bob, "a", 2)
+    stage.hands.held = True
+    stage.send(enclave, "alice", "Grant", give("bob", "reader"))
+    message = stage.send(enclave, "alice", "message", "hello")
+    await quiet()
+    socket.say({"type": "Close", "sub_id": "s0"})
+    await quiet()
+    stage.hands.let_go()
+    assert [(found["sub_id"], bob.event(found)) for found in await socket.rest()] == [("s1", message)]
+
+
+# Slices
+
+
+def slow(stage: Stage, monkeypatch: pytest.MonkeyPatch, share: float) -> list[str]:
+    """Let each delivery take a share of a slice; return the addresses in the order of deliveries."""
+    found, plain = list[str](), SubscriptionHub._deliver
+
+    def deliver(hub: SubscriptionHub, subscription: QuerySubscription, *args: Any) -> None:
+        stage.work += SLICE_S * share
+        found.append(subscription.address)
+        plain(hub, subscription, *args)
+
+    monkeypatch.setattr(SubscriptionHub, "_deliver", deliver)
+    return found
+
+
+async def test_a_slice_ends_and_the_loop_runs_before_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
+    stage = Stage(per_connection=64)
+    enclave = stage.found()
+    await subscribed(stage, stage.reader("bob", enclave), "a", 40)
+    delivered = slow(stage, monkeypatch, 0.26)
+    seen = list[int]()
+    stage.talk(enclave, 1)
+    while not seen or seen[-1] < 40:
+        await asyncio.sleep(0)
+        seen.append(len(delivered))
+    assert max(b - a for a, b in zip([0, *seen], seen, strict=False)) == 4
+
+
+async def test_many_subscriptions_of_one_address_do_not_delay_another_s(monkeypatch: pytest.MonkeyPatch) -> None:
+    stage = Stage(per_connection=64, subscriptions=300)
+    enclave, other = stage.found(), stage.found(meta={"n": 2})
+    await subscribed(stage, stage.reader("bob", enclave), "10.0.0.1", 60)
+    await subscribed(stage, stage.reader("bob", other), "10.0.0.2")
+    delivered = slow(stage, monkeypatch, 0.26)
+    stage.talk(enclave, 3)
+    stage.talk(other, 1)
+    await quiet()
+    assert len(delivered) == 181
+    assert delivered.index("10.0.0.2") <= 8
+
+
+async def test_a_backlog_keeps_little_and_the_rest_comes_from_the_store(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(live_events, "MAX_BYTES", 10 * live_events.EVENT_BYTES)
+    stage = Stage()
+    enclave = stage.found()
+    bob = stage.reader("bob", enclave)
+    socket = await subscribed(stage, bob, "a")
+    stage.hands.held = True
+    stage.send(enclave, "alice", "Gate", {"alias": "lobby", "state": "closed"})
+    await quiet()
+    for _ in range(5):
+        stage.talk(enclave, 4)
+        await quiet()
+        assert stage.hub._live.bytes <= 10 * live_events.EVENT_BYTES
+    stage.hands.let_go()
+    assert [bob.seq(found) for found in await socket.rest()] == list(range(2, 22))
+    assert stage.hub._live.bytes == 0
+
+
+async def test_what_is_published_while_rights_are_looked_up_is_not_missed() -> None:
+    """The subscription would go live behind an event that the hub did not pass to it."""
+    stage = Stage()
+    enclave = stage.found()
+    bob = stage.reader("bob", enclave)
+    socket = Socket(stage)
+    stage.hands.held = True
+    socket.say(bob.query("s"))
+    for _ in range(2):
+        await quiet()
+        stage.hands.do(1)
+    await quiet()
+    stage.hands.do(1)
+    stage.talk(enclave, 1)
+    stage.hands.let_go()
+    assert [bob.seq(found) for found in await socket.rest() if found["type"] == "Event"] == [0, 1]
+
+
+# Slots
+
+
+async def test_addresses_get_slots_in_turn() -> None:
+    now, held = [0.0], list[str]()
+    slots, gate = FairSlots(1, lambda: now[0]), asyncio.Event()
+
+    async def read(address: str) -> None:
+        async with slots.hold(address):
+            await gate.wait()
+            now[0] += 1
+            held.append(address)
+
+    tasks = [asyncio.create_task(read(address)) for address in ["crowd"] * 20 + ["one"]]
+    await quiet()
+    gate.set()
+    await asyncio.gather(*tasks)
+    assert len(held) == 21
+    assert held.index("one") <= 2
+
+
+@pytest.mark.parametrize("is_granted", [False, True])
+async def test_a_task_that_is_cancelled_frees_its_slot(is_granted: bool) -> None:
+    slots, never = FairSlots(1), asyncio.Event()
+
+    async def read() -> None:
+        async with slots.hold("a"):
+            await never.wait()
+
+    tasks = [asyncio.create_task(read()) for _ in range(3)]
+    if is_granted:
+        await quiet()
+    else:
+        await asyncio.sleep(0)
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+    async with asyncio.timeout(20), slots.hold("b"):
+        pass
