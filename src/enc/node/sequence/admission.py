@@ -31,6 +31,7 @@ from enc.core.machine.enclave import judge_manifest
 from enc.core.primitives.types import Commit, CommitLimits
 from enc.node.ops.internal_errors import internal_error
 from enc.node.sequence.admitted import AdmittedCommit, duplicate
+from enc.node.sequence.content_parts import check_parts
 from enc.node.sequence.sequencer import Sequencer
 from enc.node.sequence.state_cache import StateCache
 from enc.node.signatures.pool import SignaturePool
@@ -74,7 +75,9 @@ class CommitValidator:
         self._logged = 0
 
     def parse(self, body: bytes) -> Commit:
-        return parse_commit(body, self._limits)
+        commit = parse_commit(body, self._limits)
+        check_parts(commit)
+        return commit
 
     def check_before_signature(self, commit: Commit) -> None:
         """Run the checks before the signature."""
