@@ -1,6 +1,7 @@
 """A running node, and the requests to it."""
 
 import json
+import os
 import random
 import select
 import signal
@@ -27,13 +28,16 @@ NAMES = {False: f"HTTP, {CONNECTIONS} connections", True: f"WebSocket, {WINDOW} 
 class Node:
     """A running node."""
 
-    def __init__(self, data: Path) -> None:
+    def __init__(self, data: Path, *options: str, dev: bool = True, env: dict[str, str] | None = None) -> None:
+        """`dev`: without limits on rates. `env`: variables besides those of this process."""
         data.mkdir(exist_ok=True)
-        command = [Path(sys.executable).with_name("enc"), "node", "run", "--data", data, "--port", "0", "--dev"]
+        command = [Path(sys.executable).with_name("enc"), "node", "run", "--data", data, "--port", "0", *options]
+        command += ["--dev"] if dev else []
         self._log = data / "log"
         start = time.perf_counter()
         with self._log.open("ab") as log:
-            self._process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log)  # noqa: S603
+            variables = {**os.environ, **(env or {})}
+            self._process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, env=variables)  # noqa: S603
         ready = self._first_line()
         self.seconds = time.perf_counter() - start
         self.pid, self.port = self._process.pid, urlsplit(ready["url"]).port or 0
