@@ -40,6 +40,8 @@ BOUND = 10.0
 """Most times the quiet figure."""
 EVERY_S = 0.05
 QUIET_S, ATTACK_S = 12.0, 10.0
+PATIENCE_S = 30.0
+"""What counts as the latency of a request that is not answered by then; the victim then gives up."""
 SETTLE_S = 2.0
 """Seconds between two measurements, for what the node has to finish."""
 MAX_DISK_MB = 32
@@ -84,14 +86,18 @@ class Victim:
         return {name: statistics.quantiles(each, n=100)[98] * 1e3 for name, each in found.items()}
 
     def _send(self, bodies: Sequence[bytes], latencies: list[float]) -> None:
-        connection = http.client.HTTPConnection("127.0.0.1", self._node.port, timeout=60)
+        connection = http.client.HTTPConnection("127.0.0.1", self._node.port, timeout=PATIENCE_S)
         began = time.perf_counter()
         for i, body in enumerate(bodies):
             due = began + i * EVERY_S
             time.sleep(max(0.0, due - time.perf_counter()))
-            connection.request("POST", "/", body, {"content-type": "application/json"})
-            answer = connection.getresponse()
-            text = answer.read()
+            try:
+                connection.request("POST", "/", body, {"content-type": "application/json"})
+                answer = connection.getresponse()
+                text = answer.read()
+            except TimeoutError:
+                latencies += [PATIENCE_S] * 2
+                return
             assert answer.status == 200, text[:500]
             latencies.append(time.perf_counter() - due)
 
