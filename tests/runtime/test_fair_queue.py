@@ -355,3 +355,41 @@ def test_threads_share_a_queue() -> None:
         queue.finish(left, 1)
     assert total == sum(range(2000))
     assert queue.senders == 0
+
+
+# Jobs that run at the same time
+
+
+def test_a_sender_runs_no_more_jobs_than_it_may() -> None:
+    queue = FairQueue[str](20, 20, max_running=2)
+    for i in range(4):
+        queue.put(A, f"a{i}")
+    first, second = queue.take(), queue.take()
+    assert first is not None
+    assert second is not None
+    assert (queue.take(), len(queue)) == (None, 2)
+    queue.put(B, "b0")
+    other = queue.take()
+    assert other is not None
+    assert (other.item, queue.take()) == ("b0", None)
+    queue.put(A, "a4")
+    assert queue.take() is None
+    queue.finish(first, 1)
+    third = queue.take()
+    assert third is not None
+    assert (third.item, queue.take()) == ("a2", None)
+    for turn in (second, other, third):
+        queue.finish(turn, 1)
+    last = [queue.take(), queue.take()]
+    assert [turn.item for turn in last if turn is not None] == ["a3", "a4"]
+    for each in last:
+        assert each is not None
+        queue.finish(each, 1)
+    assert (len(queue), queue.senders) == (0, 0)
+
+
+def test_the_limit_is_of_the_outermost_key() -> None:
+    queue = FairQueue[int](20, 20, levels=2, max_running=2)
+    for i in range(4):
+        queue.put(("a", i), i)
+    assert [turn is not None for turn in (queue.take(), queue.take(), queue.take())] == [True, True, False]

@@ -94,16 +94,22 @@ class Turn(Struct, Generic[T]):
 class FairQueue(Generic[T]):
     """Holds at most `max_waiting` jobs, and `max_each` of one outermost key. For any thread.
 
+    `max_running`: most taken and not finished jobs of one outermost key; 0: no limit. It keeps
+    places for others where a job cannot be interrupted.
+
     When all places are taken, a sender with fewer jobs than the largest one gets the place of that
     one's newest job. Each operation costs O(log senders). A sender without jobs is forgotten as
     soon as its debt does not matter any more; nothing is kept when nothing waits or runs.
     """
 
-    def __init__(self, max_waiting: int, max_each: int, *, levels: int = 1, jobs: str = "requests") -> None:
+    def __init__(
+        self, max_waiting: int, max_each: int, *, levels: int = 1, max_running: int = 0, jobs: str = "requests"
+    ) -> None:
         """`levels`: number of keys of a sender. `jobs`: what the errors call the jobs."""
         if max_waiting < 1 or max_each < 1 or levels < 1:
             raise MisuseError("a fair queue needs room for at least one job, and at least one key for a sender")
         self._max_waiting, self._max_each, self._levels, self._jobs = max_waiting, max_each, levels, jobs
+        self._max_running = max_running
         self._root: _Member[T] = _Member(None, None)
         self._by_count: dict[int, dict[_Member[T], None]] = {}
         """Outermost members by their number of fresh jobs."""
@@ -247,14 +253,15 @@ class FairQueue(Generic[T]):
     # Jobs out
 
     def take(self) -> Turn[T] | None:
-        """Return the next job, or None if none waits."""
+        """Return the next job, or None if none waits, or none whose sender may run another."""
         with self._lock:
-            if not self._root.waiting:
+            at, path = self._next_outermost(), list[_Member[T]]()
+            while at is not None:
+                path.append(at)
+                at = self._next_of(at) if len(path) < self._levels else None
+            if not path:
                 return None
-            leaf, path = self._root, list[_Member[T]]()
-            for _ in range(self._levels):
-                leaf = self._next_of(leaf)
-                path.append(leaf)
+            leaf = path[-1]
             for at in path:
                 at.running += 1
                 at.served += leaf.expected
@@ -270,9 +277,19 @@ class FairQueue(Generic[T]):
                     self._schedule(at, at.parent)
             return Turn(item, leaf, leaf.expected)
 
-    def _next_of(self, group: _Member[T]) -> _Member[T]:
+    def _next_outermost(self) -> _Member[T] | None:
+        """Return the next outermost member that may run another job, if there is one.
+
+        Those that may not lose their entry in the heap here; `finish` schedules them again.
+        """
+        while (member := self._next_of(self._root)) is not None:
+            if not self._max_running or member.running < self._max_running:
+                return member
+        return None
+
+    def _next_of(self, group: _Member[T]) -> _Member[T] | None:
         """Return the group's waiting member with the lowest clock; forget idle ones on the way."""
-        while True:
+        while group.heap:
             _, entry, member = heappop(group.heap)
             if entry != member.entry:
                 continue
@@ -280,6 +297,7 @@ class FairQueue(Generic[T]):
                 return member
             if not member.running:
                 del group.members[member.key]
+        return None
 
     def finish(self, turn: Turn[T], cost: float) -> None:
         """Charge a taken job's measured cost, in any unit that is the same for all jobs."""

@@ -9,11 +9,9 @@ GET /health                   whether the database answers
 GET /, /page/{path}           the web page that shows the views; see `page`
 """
 
-import asyncio
 import logging
 import time
 from collections.abc import Awaitable, Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from urllib.parse import parse_qsl
 
 import msgspec
@@ -24,17 +22,19 @@ from starlette.responses import Response
 from starlette.routing import Route, Router
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from enc.core.errors import EncError, InternalError, InvalidQuery, NoSuchPath, Unavailable
+from enc.core.errors import EncError, InternalError, InvalidQuery, NoSuchPath
 from enc.dataview.serving import openapi, page
 from enc.dataview.serving.database import ServingDatabase
 from enc.dataview.serving.errors import Unauthenticated
 from enc.dataview.serving.handlers import JSON, ViewHandlers, ViewRequest, ViewResponse
 from enc.dataview.serving.proofs import Prover
 from enc.dataview.serving.rights import Rights
+from enc.runtime.fair_threads import FairThreads
+from enc.runtime.rate_limit import address_key
 
 THREADS = 4
-MAX_WAITING = 256
-"""Most requests that may wait for a thread."""
+MAX_WAITING, MAX_EACH = 256, 64
+"""Most requests that may wait for a thread: of all, and of one address."""
 MAX_QUERY = 32 << 10
 """Most bytes of a URL's parameters."""
 MAX_FIELDS = 64
@@ -59,8 +59,7 @@ class ServingApi:
         clock: Callable[[], float] = time.time,
     ) -> None:
         self._handlers, self._rights, self._clock = ViewHandlers(database, rights, prover), rights, clock
-        self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="enc-views")
-        self._waiting = 0
+        self._threads = FairThreads(THREADS, MAX_WAITING, MAX_EACH, name="enc-views")
         router = Router(
             [
                 Route("/views", self._get(ViewHandlers.views)),
@@ -85,7 +84,7 @@ class ServingApi:
         )
 
     def close(self) -> None:
-        self._threads.shutdown()
+        self._threads.close()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http":
@@ -113,7 +112,8 @@ class ServingApi:
 
     def _get(self, work: Work) -> Callable[[Request], Awaitable[Response]]:
         async def answer(request: Request) -> Response:
-            found = await self._in_thread(lambda: work(self._handlers, self._view_request(request)))
+            address = address_key(request.client.host if request.client else "")
+            found = await self._threads.run(address, lambda: work(self._handlers, self._view_request(request)))
             return Response(found.body, found.status, {"content-type": found.media, **found.headers})
 
         return answer
@@ -131,15 +131,6 @@ class ServingApi:
             accept=request.headers.get("accept", ""),
             known=request.headers.get("if-none-match", ""),
         )
-
-    async def _in_thread(self, work: Callable[[], ViewResponse]) -> ViewResponse:
-        if self._waiting >= MAX_WAITING:
-            raise Unavailable("too many requests are waiting", retry_after_ms=1000)
-        self._waiting += 1
-        try:
-            return await asyncio.get_running_loop().run_in_executor(self._threads, work)
-        finally:
-            self._waiting -= 1
 
 
 def _parameters(raw: bytes) -> tuple[tuple[str, str], ...]:
