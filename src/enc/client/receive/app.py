@@ -6,6 +6,7 @@ and time to send them.
 """
 
 import asyncio
+from collections import Counter
 from collections.abc import Awaitable, Callable, MutableMapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Protocol
@@ -14,6 +15,7 @@ import msgspec
 
 from enc.client.receive.delivery_worker import DeliveryWorker
 from enc.core.errors import EncError, MisuseError
+from enc.runtime.rate_limit import address_key
 
 MAX_BODY = 16 << 20
 """Most bytes of a push: a node sends at most 4 MiB of events in one, or a single larger event."""
@@ -47,6 +49,8 @@ class ReceiverApp:
     def __init__(self, receiver: _Receiver, path: str, max_body: int) -> None:
         self._receiver, self._path, self._max_body = receiver, path, max_body
         self._requests = 0
+        self._arriving: dict[asyncio.Timeout, str] = {}
+        """Deadlines of the requests whose body is not complete, oldest first, with their address."""
         # Not the loop's own threads: a handler that uses those would wait for pushes that wait for it.
         self._threads = ThreadPoolExecutor(max_workers=4, thread_name_prefix="enc-push")
 
@@ -96,12 +100,11 @@ class ReceiverApp:
 
     async def _take(self, scope: Message, receive: Receive) -> dict[str, str]:
         self._check(scope)
-        if self._requests >= MAX_REQUESTS:
+        if self._requests >= MAX_REQUESTS and not self._cut_slowest():
             raise _Refused(503, "too many requests at a time", (b"retry-after", b"1"))
         self._requests += 1
         try:
-            async with asyncio.timeout(BODY_S):
-                body = await self._body(scope, receive)
+            body = await self._body_in_time(scope, receive)
             self._start()
             return await asyncio.get_running_loop().run_in_executor(self._threads, self._receiver.take, body)
         except TimeoutError:
@@ -110,6 +113,27 @@ class ReceiverApp:
             raise _Refused(503, "the receiver is stopping", (b"retry-after", b"1")) from None
         finally:
             self._requests -= 1
+
+    async def _body_in_time(self, scope: Message, receive: Receive) -> bytes:
+        async with asyncio.timeout(BODY_S) as deadline:
+            self._arriving[deadline] = address_key(scope["client"][0] if scope.get("client") else "")
+            try:
+                return await self._body(scope, receive)
+            finally:
+                self._arriving.pop(deadline, None)
+
+    def _cut_slowest(self) -> bool:
+        """End the oldest request whose body is not complete, of the address that has most of them.
+
+        So requests that never end keep nobody else out. Returns whether there was one.
+        """
+        if not self._arriving:
+            return False
+        most, _ = Counter(self._arriving.values()).most_common(1)[0]
+        slowest = next(deadline for deadline, address in self._arriving.items() if address == most)
+        del self._arriving[slowest]
+        slowest.reschedule(asyncio.get_running_loop().time())
+        return True
 
     def _check(self, scope: Message) -> None:
         if scope["path"] != self._path:
