@@ -59,6 +59,7 @@ def test_the_defaults_are_those_promised() -> None:
         "host": "127.0.0.1",
         "port": 7700,
         "dev": False,
+        "hosts": (),
         "public_url": "",
         "key_file": "",
         "log_level": "info",
@@ -79,6 +80,8 @@ def test_the_defaults_are_those_promised() -> None:
         "limits.waiting_commits": 8192,
         "limits.subscriber_buffer_bytes": 1 << 20,
         "limits.unsent_bytes": 256 << 20,
+        "limits.incoming_bytes": 128 << 20,
+        "limits.incoming_bytes_per_address": 32 << 20,
         "limits.request_timeout_s": 30,
         "limits.idle_timeout_s": 75,
         "limits.ws_ping_s": 20,
@@ -170,7 +173,7 @@ def other(key: str) -> tuple[str, Any]:
     if isinstance(value, float):
         return str(value / 2), value / 2
     if isinstance(value, tuple):
-        text = {"admission.allow": HEX, "proxy.trusted": "::1"}.get(key, "https://a")
+        text = {"admission.allow": HEX, "proxy.trusted": "::1", "hosts": "a.example"}.get(key, "https://a")
         return text, (text,)
     words = {"log_level": "debug", "log_format": "console", "admission.create": "closed", "registry.enclave": HEX}
     words["registry.announce_to"] = f"http://a#{HEX}"
@@ -408,7 +411,15 @@ def test_dev_opens_private_endpoints_and_lifts_the_limits_of_one_address() -> No
     assert load_config(None, {}, {"endpoints.allow_private": True}).private_endpoints
     assert plain.effective_rates == plain.rates
     assert dev.effective_rates == RateSettings(identity_per_s=0, address_per_s=0)
-    assert (plain.connections_of_address, dev.connections_of_address) == (512, 0)
+    limits = [config.serving_limits for config in (plain, dev)]
+    assert [each.connections_per_address for each in limits] == [512, 0]
+    assert [each.incoming_bytes_per_address for each in limits] == [32 << 20, 0]
+
+
+@pytest.mark.parametrize("host", ["https://a.example", "a.example:80/", "a b", "", "a@b"])
+def test_what_is_no_name_of_a_host(host: str) -> None:
+    with pytest.raises(MisuseError, match="hosts: expected a list of names"):
+        load_config(None, {}, {"hosts": [host]})
 
 
 # Descriptions

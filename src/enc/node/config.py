@@ -18,6 +18,8 @@ from msgspec import Meta, Struct, structs
 
 from enc.core.primitives.encoding import MAX_INT
 from enc.runtime.log_options import Level, LogFormat
+from enc.runtime.serving.limits import ServingLimits
+from enc.runtime.serving.sites import SiteRules
 from enc.runtime.settings import SettingSource, SettingsReader
 
 if TYPE_CHECKING:
@@ -37,6 +39,7 @@ _HEX64 = re.compile(r"[0-9a-f]{64}").fullmatch
 _HEX64_OR_NONE = re.compile(r"([0-9a-f]{64})?").fullmatch
 _URL = re.compile(r"(https?://[^/\s?#@]+(/[^\s?#]*)?)?").fullmatch
 _REGISTRY = re.compile(r"(https?://[^/\s?#@]+(/[^\s?#]*)?#[0-9a-f]{64}(:[0-9a-f]{64})?)?").fullmatch
+_NAME = re.compile(r"[A-Za-z0-9._-]+|\[?[0-9A-Fa-f:.]+\]?").fullmatch
 _ORIGIN = re.compile(r"\*|https?://[^/\s?#@]+").fullmatch
 
 
@@ -118,7 +121,20 @@ class LimitSettings(Struct, frozen=True, kw_only=True):
             64 * _MIB,
         ),
     ] = 256 * _MIB
-    request_timeout_s: Annotated[float, _real("Time to send a whole request.", 0.1, 3600, "seconds")] = 30.0
+    incoming_bytes: Annotated[
+        int,
+        _size(
+            "Most bytes of incomplete requests and messages of all peers; above it, the slowest are dropped.",
+            1 << 40,
+            4 * _MIB,
+        ),
+    ] = 128 * _MIB
+    incoming_bytes_per_address: Annotated[
+        int, _size("Most of these bytes of one address; 0: no limit, as behind a proxy.", 1 << 40, 0)
+    ] = 32 * _MIB
+    request_timeout_s: Annotated[
+        float, _real("Time to send a whole request, or a whole message of a WebSocket.", 0.1, 3600, "seconds")
+    ] = 30.0
     idle_timeout_s: Annotated[
         int, _number("How long a connection may stay open between two requests.", 1, 3600, "seconds")
     ] = 75
@@ -331,6 +347,10 @@ class NodeConfig(Struct, frozen=True, kw_only=True):
     dev: Annotated[
         bool, _switch("For development: allows private endpoints, removes rate limits and limits per address.")
     ] = False
+    hosts: Annotated[
+        tuple[str, ...],
+        _list("Names under which the node is reached, as by a proxy that passes the header Host.", "names", _NAME),
+    ] = ()
     public_url: Annotated[
         str,
         _text("URL of the node from outside; shown in /info.", "an http or https URL, or nothing", _URL),
@@ -389,9 +409,30 @@ class NodeConfig(Struct, frozen=True, kw_only=True):
         return 0 if self.dev else self.push.host_connections
 
     @property
-    def connections_of_address(self) -> int:
-        """`limits.connections_per_address`; 0 (no limit) if `dev`."""
-        return 0 if self.dev else self.limits.connections_per_address
+    def serving_limits(self) -> ServingLimits:
+        """The limits of the node's server; without those of one address if `dev`."""
+        limits = self.limits
+        return ServingLimits(
+            connections=limits.connections,
+            connections_per_address=0 if self.dev else limits.connections_per_address,
+            unsent_bytes=limits.unsent_bytes,
+            incoming_bytes=limits.incoming_bytes,
+            incoming_bytes_per_address=0 if self.dev else limits.incoming_bytes_per_address,
+            request_timeout_s=limits.request_timeout_s,
+            idle_timeout_s=limits.idle_timeout_s,
+            max_body=limits.body,
+        )
+
+    @property
+    def sites(self) -> SiteRules:
+        """The sites that the node answers. It is private if it may call private addresses."""
+        return SiteRules(
+            hosts=self.hosts,
+            public_url=self.public_url,
+            origins=self.cors.origins,
+            private=self.private_endpoints,
+            origins_setting="add the origin to the setting cors.origins",
+        )
 
 
 class Setting(Struct, frozen=True):

@@ -45,7 +45,7 @@ from enc.witness.http_util import JSON, body, enclave_id, error_response, number
 from enc.witness.ledger import HeadLedger, LedgerRow
 from enc.witness.watcher import Watch
 
-MAX_REQUESTS = 128
+MAX_REQUESTS = 256
 """Requests served at the same time."""
 LINES = "application/x-ndjson"
 

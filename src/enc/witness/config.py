@@ -15,6 +15,7 @@ from enc.client.registry.registry_client import Registry, parse_registry
 from enc.client.wire.transport import base_url
 from enc.core.errors import MisuseError
 from enc.runtime.log_options import Level, LogFormat
+from enc.runtime.serving.limits import ServingLimits
 from enc.runtime.settings import SettingsReader
 
 MAX_ENCLAVES, MAX_NODES = 1000, 64
@@ -42,6 +43,13 @@ class WitnessConfig(Struct, frozen=True, kw_only=True):
     """
     data: str = "./witness-data"
     listen: str = "127.0.0.1:7800"
+    hosts: tuple[str, ...] = ()
+    """Names under which it is reached, as by a proxy that passes the header Host."""
+    connections: Annotated[int, Meta(ge=1, le=1_048_576)] = 512
+    connections_per_address: Annotated[int, Meta(ge=0, le=1_048_576)] = 128
+    """Most open connections of one address; 0: no limit, as behind a proxy."""
+    request_timeout_s: Annotated[float, Meta(ge=0.1, le=3600)] = 30.0
+    """Seconds for a whole request."""
     registry: str = ""
     """URL#ID:KEY, as for clients."""
     nodes: Annotated[tuple[str, ...], Meta(max_length=MAX_NODES)] = ()
@@ -62,6 +70,14 @@ class WitnessConfig(Struct, frozen=True, kw_only=True):
     @property
     def key_path(self) -> Path:
         return Path(self.key) if self.key else self.folder / "witness.key"
+
+    @property
+    def limits(self) -> ServingLimits:
+        return ServingLimits(
+            connections=self.connections,
+            connections_per_address=self.connections_per_address,
+            request_timeout_s=self.request_timeout_s,
+        )
 
     def known_registry(self) -> Registry | None:
         return parse_registry(self.registry) if self.registry else None

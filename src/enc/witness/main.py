@@ -19,7 +19,9 @@ from enc.client.wire.flow import Flow, run_async
 from enc.client.wire.transport import AsyncTransport
 from enc.runtime.clock import now_ms
 from enc.runtime.rate_limit import RateLimiter
-from enc.runtime.serving.server import Server, server_config
+from enc.runtime.serving.server import Server
+from enc.runtime.serving.server_config import server_config
+from enc.runtime.serving.sites import SiteRules
 from enc.witness.api import WitnessApi
 from enc.witness.config import FollowedEnclave, WitnessConfig
 from enc.witness.ledger import HeadLedger
@@ -85,14 +87,7 @@ class Service:
 
 async def _serve(config: WitnessConfig, identity: Identity, ledger: HeadLedger, listening: socket.socket) -> None:
     service = Service(config, identity, ledger)
-    settings = server_config(
-        service.app,
-        http="h11",  # which bounds a request's head
-        ws="none",
-        lifespan="off",
-        limit_concurrency=512,
-        timeout_keep_alive=30,
-    )
+    settings = server_config(service.app, limits=config.limits, lifespan="off")
 
     def ready() -> None:
         key = identity.public.hex()
@@ -100,7 +95,7 @@ async def _serve(config: WitnessConfig, identity: Identity, ledger: HeadLedger, 
         sys.stdout.flush()
         _log.info("ready", url=server.url, witness=key)
 
-    server = Server(settings, listening, ready=ready)
+    server = Server(settings, listening, sites=SiteRules(hosts=config.hosts), ready=ready)
     async with service.following():
         await server.run_until_stopped()
 

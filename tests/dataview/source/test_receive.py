@@ -246,7 +246,7 @@ def test_a_notice_is_put_on_the_board(post: Post, made: LandingReceiver, tmp_pat
 def test_over_http_a_push_is_answered_once_it_has_landed(post: Post, tmp_path: Path) -> None:
     events = post.enclave(["one"])
     made = _receiver(post, tmp_path)
-    with Listener(made.app, socket.create_server(("127.0.0.1", 0))) as listener:
+    with Listener(made.app, made.receiver.url, socket.create_server(("127.0.0.1", 0))) as listener:
         url = f"http://127.0.0.1:{listener.address[1]}/hook"
         with httpx.Client(trust_env=False, headers={"content-type": "application/json"}) as http:
             assert http.post(url, content=push(1, *events)).status_code == 200

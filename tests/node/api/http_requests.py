@@ -74,7 +74,7 @@ def dialed(node: Served) -> Iterator[socket.socket]:
 
 def posted(body: Any, *headers: str, version: str = "1.1") -> bytes:
     raw = encode(body)
-    head = "\r\n".join((f"POST / HTTP/{version}", "Host: x", f"Content-Length: {len(raw)}", *headers))
+    head = "\r\n".join((f"POST / HTTP/{version}", "Host: localhost", f"Content-Length: {len(raw)}", *headers))
     return head.encode() + b"\r\n\r\n" + raw
 
 

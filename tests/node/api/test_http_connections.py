@@ -68,7 +68,7 @@ def test_requests_that_come_at_once_are_answered_in_their_order(node: Served, en
     refused = {**wire_commit(commits[0]), "sig": "00" * 64}
     query = enclave.request("bob", "Query", filter={})
     bodies = [wire_commit(commits[0]), query, refused, {}, wire_commit(commits[1]), query, wire_commit(commits[2])]
-    get = b"GET /info HTTP/1.1\r\nHost: x\r\n\r\n"
+    get = b"GET /info HTTP/1.1\r\nHost: localhost\r\n\r\n"
     with dialed(node) as peer, peer.makefile("rb") as file:
         peer.sendall(b"".join(map(posted, bodies)) + get)
         answers = [read_response(file) for _ in range(8)]
@@ -83,7 +83,7 @@ def test_requests_that_come_at_once_are_answered_in_their_order(node: Served, en
     ("headers", "version", "stays"),
     [
         ((), "1.1", True),
-        (("Origin: x",), "1.1", True),
+        (("Origin: http://localhost",), "1.1", True),
         (("Connection: close",), "1.1", False),
         ((), "1.0", False),
         (("Connection: keep-alive",), "1.0", False),
@@ -211,7 +211,7 @@ def test_a_peer_that_asks_and_goes_is_no_fault_of_ours(node: Served, enclave: En
     before = re.findall(r'status="500"} (\S+)', node.get("/metrics").text)
     known = set(state.connections)
     peer = socket.create_connection((host, int(port)), timeout=10)
-    peer.sendall((b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n%b" % (len(body), body)) * 4)
+    peer.sendall((b"POST / HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n%b" % (len(body), body)) * 4)
     node.until(lambda: state.connections > known)
     peer.close()
     node.until(lambda: state.connections <= known and not state.tasks)

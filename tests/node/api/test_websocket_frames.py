@@ -73,7 +73,7 @@ def error_of(response: Any) -> tuple[int, str]:
 async def test_what_is_no_handshake_is_refused_and_holds_no_connection(node: RunningNode, headers: Json) -> None:
     url = httpx.URL(node.url)
     with create_connection((url.host, url.port or 0), PATIENCE) as raw:
-        given = {"Host": "x", "Upgrade": "websocket", "Connection": "Upgrade", **headers}
+        given = {"Host": "localhost", "Upgrade": "websocket", "Connection": "Upgrade", **headers}
         lines = "".join(f"{name}: {value}\r\n" for name, value in given.items())
         raw.sendall(f"GET / HTTP/1.1\r\n{lines}\r\n".encode("latin-1"))
         response = http.client.HTTPResponse(raw)

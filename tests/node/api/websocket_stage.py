@@ -31,6 +31,7 @@ from enc.node.signatures.pool import SignaturePool
 from enc.node.store.steps import Step
 from enc.node.store.stored_enclave_reader import StoredEnclaveReader
 from enc.runtime.rate_limit import RateLimiter
+from enc.runtime.serving.limits import ServingLimits
 from enc.runtime.serving.peers import PeerConnection, Peers
 from tests.core.world import COMMON, START, Json, gated, grant, init, path, person, rule
 from tests.node.memory_store import MemoryStore
@@ -173,7 +174,7 @@ class Stage:
     ) -> None:
         self.now, self.moment, self.work = START, 0.0, 0.0
         self.store, self.hands = MemoryStore(), ManualExecutor()
-        self.peers = Peers(1000, 0, unsent)
+        self.peers = Peers(ServingLimits(connections=1000, connections_per_address=0, unsent_bytes=unsent))
         self.states, self.hub = StateCache(self.store), SubscriptionHub(subscriptions, lambda: self.work)
         self.replies = CommitReplies(asyncio.get_running_loop())
         self.intake = CommitIntake(

@@ -299,7 +299,7 @@ def test_a_client_that_goes_away_while_it_sends_leaves_nothing(node: Served) -> 
     made = world()
     first = encode({"migrate": wire_commit(forced(made))}) + b"\n"
     with socket.create_connection(("127.0.0.1", int(node.url.rpartition(":")[2]))) as sock:
-        head_ = f"POST /import HTTP/1.1\r\nhost: x\r\ncontent-type: {WITH_ARCHIVE['content-type']}\r\n"
+        head_ = f"POST /import HTTP/1.1\r\nhost: localhost\r\ncontent-type: {WITH_ARCHIVE['content-type']}\r\n"
         sock.sendall(head_.encode() + b"content-length: 100000\r\n\r\n" + first + b"some of it")
         node.until(lambda: len(node.node.uploads) == 1)
     node.until(lambda: not len(node.node.uploads))
@@ -313,7 +313,7 @@ def test_an_archive_takes_its_time_as_long_as_it_comes(node: Served, path: str) 
     port = int(node.url.rpartition(":")[2])
     with socket.create_connection(("127.0.0.1", port)) as sock:
         own = sock.getsockname()[1]
-        head_ = f"POST {path} HTTP/1.1\r\nhost: x\r\ncontent-type: {WITH_ARCHIVE['content-type']}\r\n"
+        head_ = f"POST {path} HTTP/1.1\r\nhost: localhost\r\ncontent-type: {WITH_ARCHIVE['content-type']}\r\n"
         sock.sendall(head_.encode() + b"content-length: 10000000\r\n\r\n" + b"x" * 100)
 
         def connection() -> Any:

@@ -163,7 +163,7 @@ def test_what_has_come_counts_until_it_is_closed() -> None:
 def dripping(node: Served, migrate: Commit, some: bytes = b"some of it") -> Iterator[socket.socket]:
     """Start the upload of an archive and do not finish it."""
     before = node.on_loop(lambda: len(node.node.uploads))
-    head = f"POST /import HTTP/1.1\r\nhost: x\r\ncontent-type: {WITH_ARCHIVE['content-type']}\r\n"
+    head = f"POST /import HTTP/1.1\r\nhost: localhost\r\ncontent-type: {WITH_ARCHIVE['content-type']}\r\n"
     body = encode({"migrate": wire_commit(migrate)}) + b"\n" + some
     with socket.create_connection(("127.0.0.1", httpx.URL(node.url).port or 0), PATIENCE_S) as sock:
         sock.sendall(head.encode() + b"content-length: 100000000\r\n\r\n" + body)

@@ -81,11 +81,11 @@ def test_a_head_without_end_is_refused(node: RunningNode) -> None:
     [
         b"",
         b"PO",
-        b"POST / HTTP/1.1\r\nHost: x\r\n",
-        b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\n",
-        b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\n{",
-        b"POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n1\r\n{\r\n",
-        b"GET / HTTP/1.1\r\nHost: x\r\nUpgrade: websocket\r\n",
+        b"POST / HTTP/1.1\r\nHost: localhost\r\n",
+        b"POST / HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100\r\n\r\n",
+        b"POST / HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100\r\n\r\n{",
+        b"POST / HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n1\r\n{\r\n",
+        b"GET / HTTP/1.1\r\nHost: localhost\r\nUpgrade: websocket\r\n",
     ],
     ids=["nothing", "a word", "half a head", "no body", "half a body", "half of the chunks", "half an upgrade"],
 )
@@ -98,7 +98,7 @@ def test_a_request_that_never_completes_is_closed(strict: RunningNode, sent: byt
 def test_bytes_that_trickle_in_do_not_prolong_it(strict: RunningNode) -> None:
     """The time limit applies to the whole request."""
     with Raw(strict) as raw:
-        raw.send(b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 1000000\r\n\r\n")
+        raw.send(b"POST / HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1000000\r\n\r\n")
         raw.socket.settimeout(0.05)
         for _ in range(20 * PATIENCE):
             try:

@@ -131,14 +131,14 @@ def test_body(node: Served, enclave: Enclave, path: str) -> None:
     assert (error.status, error.code) == (413, "INVALID_COMMIT")
     answer = node.http.post(path, content=body)
     assert answer.status_code == (409 if path == "/" else 200)
-    head = f"POST {path} HTTP/1.1\r\nHost: x\r\nContent-Length: {2 * MIB + 1}\r\n\r\n"
+    head = f"POST {path} HTTP/1.1\r\nHost: localhost\r\nContent-Length: {2 * MIB + 1}\r\n\r\n"
     status, headers, _ = spoken(node, head.encode())
     assert (status, headers["connection"]) == (413, "close")
 
 
 def test_a_body_past_the_limit_is_not_taken_to_its_end(node: Served) -> None:
     with dialed(node) as peer:
-        peer.sendall(b"POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n")
+        peer.sendall(b"POST / HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n")
         chunk = b"%x\r\n%b\r\n" % (MIB, b" " * MIB)
         try:
             for _ in range(64):

@@ -5,14 +5,17 @@ import random
 import pytest
 
 from enc.core.errors import Unavailable
+from enc.runtime.serving.limits import ServingLimits
 from enc.runtime.serving.peers import PeerConnection, Peers
 
 
 class World:
     """Peers by name, and the names of those that were dropped."""
 
-    def __init__(self, most: int = 100, of_address: int = 0, unsent: int = 100) -> None:
-        self.peers = Peers(most, of_address, unsent)
+    def __init__(self, most: int = 100, of_address: int = 0, unsent: int = 100, **more: int) -> None:
+        self.peers = Peers(
+            ServingLimits(connections=most, connections_per_address=of_address, unsent_bytes=unsent, **more)
+        )
         self.dropped: list[str] = []
 
     def peer(self, name: str, address: str = "a") -> PeerConnection:
@@ -145,7 +148,52 @@ def test_the_sum_is_never_past_the_bound_and_always_right(seed: int) -> None:
         else:
             peer = chance.choice(here)
             peer.add_unsent(chance.randrange(-peer.unsent, 200))
-        known = [peer for peers in world.peers._by_address.values() for peer in peers]
+        known = [peer for address in world.peers._by_address.values() for peer in address.peers]
         assert world.peers.unsent == sum(peer.unsent for peer in known) <= 1000
         assert world.peers.count == len(known)
         here = [peer for peer in here if peer in known]
+
+
+# Incomplete requests and messages
+
+
+def test_what_arrives_is_counted_until_it_is_complete_or_the_peer_goes() -> None:
+    world = World(incoming_bytes=100)
+    one, two = world.peer("1"), world.peer("2")
+    one.set_incoming(30)
+    two.set_incoming(60)
+    one.set_incoming(10)
+    assert (world.peers.incoming, one.incoming) == (70, 10)
+    two.set_incoming(0)
+    one.remove()
+    one.set_incoming(50)
+    assert (world.peers.incoming, world.dropped) == (0, [])
+
+
+def test_of_one_address_the_oldest_incomplete_message_goes() -> None:
+    world = World(incoming_bytes=1000, incoming_bytes_per_address=100)
+    world.peer("other", "b").set_incoming(90)
+    one, two, three = (world.peer(name) for name in ("1", "2", "3"))
+    world.peer("idle")
+    one.set_incoming(1)
+    two.set_incoming(50)
+    one.set_incoming(0)
+    one.set_incoming(20)  # a new message, which began after that of 2
+    three.set_incoming(31)
+    assert (world.dropped, world.peers.incoming) == (["2"], 141)
+
+
+def test_past_the_limit_of_all_the_address_with_most_makes_room() -> None:
+    world = World(incoming_bytes=100)
+    old = world.peer("old", "honest")
+    old.set_incoming(30)
+    for i in range(8):
+        world.peer(f"{i}", "greedy").set_incoming(10)
+    assert (world.dropped, world.peers.incoming) == (["0"], 100)
+
+
+def test_an_address_may_hold_all_if_it_has_no_limit() -> None:
+    world = World(incoming_bytes=100, incoming_bytes_per_address=0)
+    for i in range(10):
+        world.peer(f"{i}").set_incoming(10)
+    assert world.dropped == []

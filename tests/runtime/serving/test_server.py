@@ -15,7 +15,8 @@ import uvloop
 
 from enc.core.errors import MisuseError
 from enc.runtime.serving.listening import listen, listen_at, url_of
-from enc.runtime.serving.server import Server, server_config
+from enc.runtime.serving.server import Server
+from enc.runtime.serving.server_config import server_config
 from enc.runtime.serving.server_thread import ServerThread
 
 BOTH = pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
@@ -79,7 +80,7 @@ def test_it_drains_before_connections_close_and_ticks_while_it_serves() -> None:
 @pytest.mark.parametrize("loop", [asyncio.new_event_loop, uvloop.new_event_loop])
 @pytest.mark.parametrize("passes", range(4))
 def test_it_answers_a_request_that_arrived_before_it_stops(loop: Any, passes: int) -> None:
-    request = b"GET / HTTP/1.1\r\nHost: here\r\nConnection: close\r\n\r\n"
+    request = b"GET / HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
 
     class Own(Server):
         async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
@@ -128,6 +129,7 @@ def test_a_thread_logs_why_its_server_ended(caplog: pytest.LogCaptureFixture) ->
 PROGRAM = """
 import asyncio, os, socket, sys
 from enc.runtime.serving.server import *
+from enc.runtime.serving.server_config import server_config
 from tests.runtime.serving.test_server import app
 number, is_twice = int(sys.argv[1]), sys.argv[2] == "2"
 class Own(Server):

@@ -14,7 +14,6 @@ from uvicorn.lifespan.off import LifespanOff
 from uvicorn.lifespan.on import LifespanOn
 from uvicorn.protocols.http import httptools_impl
 from uvicorn.protocols.http.flow_control import FlowControl
-from uvicorn.protocols.http.h11_impl import H11Protocol
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 from uvicorn.protocols.utils import ClientDisconnected
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
@@ -47,7 +46,6 @@ SIGNATURES = {
         "handle_websocket_upgrade": "self",
         "send_400_response": "self, msg",
     },
-    H11Protocol: {"shutdown": "self"},
     LifespanOn: {"shutdown": "self"},
     LifespanOff: {"shutdown": "self"},
     FlowControl: {"drain": "self"},
@@ -57,6 +55,10 @@ SIGNATURES = {
         "data_received": "self, data",
         "handle_connect": "self, event",
         "handle_ping": "self",
+        "handle_pong": "self, event",
+        "handle_parser_exception": "self",
+        "receive": "self",
+        "send_receive_event_to_app": "self",
         "send": "self, message",
         "shutdown": "self",
         "stop_keepalive": "self",
@@ -66,24 +68,23 @@ SIGNATURES = {
 
 ATTRIBUTES = {
     uvicorn.Server: "config lifespan server_state servers started should_exit force_exit",
-    uvicorn.Config: "ssl loaded is_ssl timeout_graceful_shutdown",
+    uvicorn.Config: "backlog http_protocol_class ssl loaded is_ssl timeout_graceful_shutdown",
     ServerState: "connections tasks",
     HttpToolsProtocol: (
-        "app_state client cycle expect_100_continue flow headers loop parser pipeline tasks transport url"
+        "app_state client cycle expect_100_continue flow headers loop parser pipeline server tasks transport url"
     ),
-    H11Protocol: "transport",
     RequestResponseCycle: "response_complete disconnected message_event",
     FlowControl: "write_paused",
     WebSocketsSansIOProtocol: (
-        "app_state close_sent close_timer conn disconnected frames handshake_complete "
-        "handshake_initiated transport writable"
+        "app_state close_sent close_timer conn curr_msg_data_type disconnected frames handshake_complete "
+        "handshake_initiated loop queue read_paused transport writable"
     ),
 }
 """Attributes of their objects that we read or set."""
 
 OPTIONS = (
     "app http ws loop lifespan interface log_config log_level access_log server_header date_header "
-    "proxy_headers forwarded_allow_ips limit_concurrency timeout_keep_alive "
+    "proxy_headers forwarded_allow_ips timeout_keep_alive "
     "timeout_graceful_shutdown ws_max_size ws_ping_interval ws_ping_timeout ws_per_message_deflate "
     "ssl_certfile ssl_keyfile"
 )

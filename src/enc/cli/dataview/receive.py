@@ -89,7 +89,7 @@ def running_receiver(
             enclave=pushes.enclaves,
             settings=ReceiverSettings(timeout=ctx.timeout),
         )
-        with Listener(made.app, listening, pushes.cert, pushes.key) as listener:
+        with Listener(made.app, pushes.url, listening, pushes.cert, pushes.key) as listener:
             yield listener
 
 

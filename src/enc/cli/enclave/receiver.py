@@ -14,9 +14,15 @@ import uvicorn
 from enc.cli.enclave.event_sink import EventSink, SinkClosed, report_line
 from enc.client import Gap, PushReceiver
 from enc.core.errors import MisuseError
-from enc.runtime.serving.server import Server, server_config
+from enc.runtime.serving.limits import ServingLimits
+from enc.runtime.serving.server import Server
+from enc.runtime.serving.server_config import server_config
 from enc.runtime.serving.server_thread import ServerThread
+from enc.runtime.serving.sites import SiteRules
 from enc.runtime.signals import end_by_signal
+
+LIMITS = ServingLimits(incoming_bytes=512 << 20, incoming_bytes_per_address=256 << 20)
+"""A node may send 64 batches of several megabytes at a time."""
 
 
 class ReceiverServer:
@@ -48,6 +54,7 @@ class ReceiverServer:
             self._server = Server(
                 _server_config(receiver.app, cert, key),
                 listening,
+                sites=_sites(receiver.url),
                 ready=lambda: report_line(f"listening on {host} port {port}, for {receiver.url}"),
                 on_signal=sink.stop,
                 on_second_signal=kill,
@@ -62,9 +69,12 @@ class ReceiverServer:
 class Listener:
     """Serves an ASGI app on a socket in a thread of this process, as a context manager."""
 
-    def __init__(self, app: Any, listening: socket.socket, cert: Path | None = None, key: Path | None = None) -> None:
+    def __init__(
+        self, app: Any, url: str, listening: socket.socket, cert: Path | None = None, key: Path | None = None
+    ) -> None:
+        """`url`: as registered."""
         self._socket = listening
-        server = Server(_server_config(app, cert, key), listening)
+        server = Server(_server_config(app, cert, key), listening, sites=_sites(url))
         self._thread = ServerThread(server, name="enc-listener")
 
     @property
@@ -89,7 +99,15 @@ class Listener:
 
 
 def _server_config(app: Any, cert: Path | None, key: Path | None) -> uvicorn.Config:
-    return server_config(app, cert=cert, key=key, lifespan="on", limit_concurrency=256)
+    return server_config(app, limits=LIMITS, cert=cert, key=key, lifespan="on")
+
+
+def _sites(url: str) -> SiteRules:
+    """Return the rules of a receiver, which no web page calls. It is reached by the URL's name."""
+    hosts_setting = "use the name in --url, or let the proxy pass the receiver's own address as Host"
+    return SiteRules(
+        public_url=url, origins=(), hosts_setting=hosts_setting, origins_setting="it takes pushes of nodes"
+    )
 
 
 def enclave_filter(only: Sequence[str] | None) -> Callable[[bytes], bool]:

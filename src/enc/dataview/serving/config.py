@@ -7,6 +7,7 @@
     node = "http://127.0.0.1:7700"      # the node that is asked for proofs
     identity = "reader.key"             # the identity that asks
     origins = ["https://app.example"]   # other web pages that may send requests; default: all
+    hosts = ["views.example"]           # names under which it is reached, as by a proxy
 
     [views.timeline]
     public = true
@@ -27,6 +28,7 @@ from msgspec.structs import replace
 
 from enc.client.keys.identity import Identity
 from enc.dataview.serving.rights import Rights, ViewRights, load_tokens
+from enc.runtime.serving.limits import ServingLimits
 from enc.runtime.settings import SettingsReader
 
 LISTEN = "127.0.0.1:7780"
@@ -42,8 +44,20 @@ class ServingConfig(Struct, frozen=True, kw_only=True):
     registry: str = ""
     identity: str = ""
     origins: tuple[str, ...] = ("*",)
+    hosts: tuple[str, ...] = ()
+    connections: Annotated[int, Meta(ge=1, le=1_048_576)] = 512
+    connections_per_address: Annotated[int, Meta(ge=0, le=1_048_576)] = 128
+    request_timeout_s: Annotated[float, Meta(ge=0.1, le=3600)] = 30.0
     query_timeout_s: Annotated[float, Meta(gt=0, le=600)] = 10.0
     views: dict[str, ViewRights] = {}
+
+    @property
+    def limits(self) -> ServingLimits:
+        return ServingLimits(
+            connections=self.connections,
+            connections_per_address=self.connections_per_address,
+            request_timeout_s=self.request_timeout_s,
+        )
 
     def rights(self) -> Rights:
         tokens = load_tokens(Path(self.tokens)) if self.tokens else {}

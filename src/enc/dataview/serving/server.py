@@ -13,8 +13,10 @@ from enc.dataview.serving.config import ServingConfig
 from enc.dataview.serving.database import ServingDatabase
 from enc.dataview.serving.proofs import Prover
 from enc.runtime.serving.listening import listen_at
-from enc.runtime.serving.server import Server, server_config
+from enc.runtime.serving.server import Server
+from enc.runtime.serving.server_config import server_config
 from enc.runtime.serving.server_thread import ServerThread
+from enc.runtime.serving.sites import SiteRules
 
 if TYPE_CHECKING:
     from enc.client import Client
@@ -38,10 +40,9 @@ class ServingServer:
             self._socket.close()
             raise
         self._api = ServingApi(self._database, rights, prover, config.origins)
-        settings = server_config(
-            self._api, cert=cert, key=key, lifespan="off", limit_concurrency=512, timeout_keep_alive=30
-        )
-        self._server = Server(settings, self._socket, on_second_signal=self._force)
+        settings = server_config(self._api, limits=config.limits, cert=cert, key=key, lifespan="off")
+        sites = SiteRules(hosts=config.hosts, origins=config.origins)
+        self._server = Server(settings, self._socket, sites=sites, on_second_signal=self._force)
         self.url = self._server.url
 
     def run(self, ready: Callable[[], None] = lambda: None) -> None:

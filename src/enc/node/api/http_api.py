@@ -30,7 +30,7 @@ from enc.node.api.read_pool import ReadPool
 from enc.node.ops.internal_errors import internal_error
 from enc.node.sequence.commit_intake import CommitIntake, Result
 from enc.runtime.rate_limit import RateLimiter, address_key
-from enc.runtime.serving.http_protocol import Finish
+from enc.runtime.serving.fast_response import Finish
 
 SEALED_PATHS = {
     "/inclusion": "Inclusion_Proof",

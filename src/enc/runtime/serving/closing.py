@@ -5,20 +5,30 @@ from typing import Any
 from uvicorn.server import ServerState
 
 from enc.runtime.serving.http_protocol import HttpProtocol
+from enc.runtime.serving.ws_protocol import WebSocketProtocol
 
 
 def close_slow(state: ServerState, now: float, patience: float) -> int:
-    """Close the connections whose request is not complete after `patience` seconds; return their number."""
+    """Close the connections whose request or message is not complete after `patience` seconds.
+
+    Returns their number.
+    """
     slow: list[Any] = [
         connection
         for connection in state.connections
-        if isinstance(connection, HttpProtocol)
+        if isinstance(connection, HttpProtocol | WebSocketProtocol)
         and connection.waiting_since is not None
+        and not _is_paused(connection)
         and now - connection.waiting_since > patience
     ]
     for connection in slow:
         connection.transport.abort()
     return len(slow)
+
+
+def _is_paused(connection: HttpProtocol | WebSocketProtocol) -> bool:
+    """Return whether the rest of a message may have arrived and waits for the application."""
+    return isinstance(connection, WebSocketProtocol) and connection.read_paused
 
 
 def close_stuck(state: ServerState, now: float, patience: float) -> int:

@@ -10,30 +10,19 @@ import asyncio
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, ClassVar
 
-from msgspec.json import encode
 from uvicorn._types import ASGI3Application
-from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
-from enc.core.errors import EncError, InvalidQuery, Unavailable
-from enc.runtime.rate_limit import address_key
-from enc.runtime.serving.peers import PeerConnection, Peers
+from enc.core.errors import EncError, InvalidQuery, PeerError, Unavailable
+from enc.runtime.serving.fast_response import CHUNK, FastResponse, raw_error
+from enc.runtime.serving.limits import ServingLimits
+from enc.runtime.serving.peers import PeerConnection, Peers, address_of
+from enc.runtime.serving.sites import SiteCheck
 
-Finish = Callable[..., None]
-"""Writes a response from a status, a body and headers."""
-
-_HEAD = b"content-type: application/json\r\ncontent-length: "
 MAX_HEAD = 64 << 10
 """Most bytes of a request that are not its body."""
 MAX_FRAMING = 16
 """Most framing bytes for each byte of a chunked body."""
-CHUNK = 64 << 10
-"""Bytes of a response that are written to the socket at a time, and most bytes that wait there
-before the next chunk.
-
-The node keeps the rest itself: a transport holds what it was given until the last byte is sent, and
-with TLS does not report its size.
-"""
-
 UPLOAD_PATH = b"/import"
 """Path whose bodies may take any time as long as they make progress."""
 
@@ -49,56 +38,6 @@ class _Refused(Exception):
     """Stops the parser; the error response was already written."""
 
 
-def raw_error(error: EncError, status: int | None = None) -> bytes:
-    """Return a whole HTTP response, for input that never becomes a request."""
-    body, status = encode(error.to_wire()), status or error.status
-    head = f"HTTP/1.1 {status} Error\r\ncontent-type: application/json\r\ncontent-length: {len(body)}\r\n"
-    retry = "retry-after: 1\r\n" if error.status == 503 else ""
-    return f"{head}{retry}connection: close\r\n\r\n".encode() + body
-
-
-class FastResponse:
-    """Response on the fast path: the node gets the whole body, and one write answers unless it is
-    long.
-    """
-
-    def __init__(self, protocol: "HttpProtocol", keep_alive: bool) -> None:
-        self._protocol = protocol
-        self.keep_alive = keep_alive
-        self.response_complete = self.disconnected = False
-        self.message_event = asyncio.Event()
-
-    def finish(self, status: int, body: bytes, *headers: tuple[bytes, bytes]) -> None:
-        """Write the response, and let the connection continue with its next request."""
-        if self.response_complete or self.disconnected:
-            return
-        parts = [STATUS_LINE[status], _HEAD, b"%d" % len(body)]
-        for header in headers if self.keep_alive else (*headers, (b"connection", b"close")):
-            parts.append(b"\r\n%b: %b" % header)
-        if len(body) <= CHUNK:
-            self._protocol.transport.write(b"".join((*parts, b"\r\n\r\n", body)))
-            self._end()
-        else:
-            self._protocol.transport.write(b"".join((*parts, b"\r\n\r\n")))
-            self._protocol.run_task(self._send(body))
-
-    async def _send(self, body: bytes) -> None:
-        await self._protocol.send_in_chunks(body, self._write)
-        self._end()
-
-    async def _write(self, chunk: bytes, more: bool) -> None:
-        await self._protocol.flow.drain()
-        if not self.disconnected:
-            self._protocol.transport.write(chunk)
-
-    def _end(self) -> None:
-        if not self.disconnected:
-            self.response_complete = True
-            if not self.keep_alive:
-                self._protocol.transport.close()
-            self._protocol.on_response_complete()
-
-
 class HttpProtocol(HttpToolsProtocol):
     """uvicorn's protocol with limits, and with a fast path for `POST /`.
 
@@ -107,14 +46,18 @@ class HttpProtocol(HttpToolsProtocol):
     chunked goes to `quick` without a task or a scope.
     """
 
-    max_body = 1 << 21
+    limits: ClassVar[ServingLimits]
     peers: ClassVar[Peers]
+    sites: ClassVar[SiteCheck]
     quick: ClassVar[Any] = None
     """Takes a body, the peer's address and the function that writes the response; None: no fast
     path.
     """
     waiting_since: float | None = None
     """Loop time since which the rest of a request is missing."""
+    _peer: PeerConnection | None = None
+    _checked: tuple[bytes, ...] = ()
+    """The headers of the last request that passed the check of its site."""
     last_progress: tuple[tuple[int, int] | None, float] = (None, 0.0)
     """What `closing.close_stuck` saw last, and when it last changed."""
     _parts: list[bytes] | None = None
@@ -132,12 +75,23 @@ class HttpProtocol(HttpToolsProtocol):
         transport.set_write_buffer_limits(CHUNK)
         super().connection_made(transport)
         self.waiting_since = self.loop.time()
-        self.peer = PeerConnection(self.peers, address_key(self.client[0] if self.client else ""), self.drop)
-        try:
-            self.peers.add(self.peer)
-        except Unavailable as e:
-            transport.write(raw_error(e))
-            transport.abort()  # a TLS peer that does not answer would delay a graceful close
+        if self._peer is None:
+            self.take_peer(PeerConnection(self.peers, address_of(transport), self.drop))
+            try:
+                self.peers.add(self.peer)
+            except Unavailable as e:
+                transport.write(raw_error(e))
+                transport.abort()
+
+    @property
+    def peer(self) -> PeerConnection:
+        assert self._peer is not None  # noqa: S101
+        return self._peer
+
+    def take_peer(self, peer: PeerConnection) -> None:
+        """Take over a connection that is counted already."""
+        self._peer = peer
+        peer.set_drop(self.drop)
 
     def data_received(self, data: bytes) -> None:
         if self.transport.is_closing():
@@ -145,9 +99,17 @@ class HttpProtocol(HttpToolsProtocol):
         self._last_read = len(data)
         self._received += len(data)
         super().data_received(data)
+        self._count_incoming()
         framing = self._received - self._body
         if self.waiting_since is not None and framing > max(MAX_HEAD, MAX_FRAMING * self._body):
             self.send_400_response("the request's head is too long")
+
+    def _count_incoming(self) -> None:
+        """Count what has arrived of an incomplete body; uploads are written to disk as they come."""
+        is_held = self.waiting_since is not None and not self._is_upload
+        size = self._body if is_held else 0
+        if size != self.peer.incoming:
+            self.peer.set_incoming(size)
 
     def _start_asgi_task(self, cycle: RequestResponseCycle, app: ASGI3Application) -> None:
         self._running = cycle
@@ -212,12 +174,23 @@ class HttpProtocol(HttpToolsProtocol):
         if self._is_head_too_long():
             self.send_400_response("the request's head is too long")
             raise _Refused
+        self._check_site()
         if self.parser.should_upgrade() and (self._has_body() or not self._all_answered):
             self.send_400_response("upgrade: expected a GET without a body, after all earlier requests were answered")
         elif self.url == b"/" and self.quick is not None and self._takes_fast_path():
             self._parts = []
         else:
             super().on_headers_complete()
+
+    def _check_site(self) -> None:
+        relevant = self.sites.relevant(self.headers)
+        if relevant != self._checked:
+            try:
+                self.sites.check(self.headers, self.server[0] if self.server else "")
+            except PeerError as e:
+                self._refuse(e)
+                raise _Refused from None
+            self._checked = relevant
 
     def _is_head_too_long(self) -> bool:
         """Return whether the head is too long, also if it came in one read; it is measured only if
@@ -246,8 +219,12 @@ class HttpProtocol(HttpToolsProtocol):
             if name in _NEEDS_ASGI:
                 return False
             if name == b"content-length":
-                has_length = int(value) <= self.max_body
+                has_length = int(value) <= self.limits.max_body
         return has_length
+
+    @property
+    def _is_upload(self) -> bool:
+        return self.url.startswith(UPLOAD_PATH) and not self._all_answered
 
     @property
     def is_idle(self) -> bool:
@@ -255,7 +232,7 @@ class HttpProtocol(HttpToolsProtocol):
 
     def on_body(self, body: bytes) -> None:
         self._body += len(body)
-        if self._body - self._body_at_progress >= CHUNK and self.url.startswith(UPLOAD_PATH) and not self._all_answered:
+        if self._body - self._body_at_progress >= CHUNK and self._is_upload:
             self._body_at_progress, self.waiting_since = self._body, self.loop.time()  # any progress extends the time
         if self._parts is None:
             super().on_body(body)
@@ -280,7 +257,9 @@ class HttpProtocol(HttpToolsProtocol):
             super().handle_websocket_upgrade()
 
     def send_400_response(self, msg: str) -> None:
-        if self.transport.is_closing():
-            return
-        self.transport.write(raw_error(InvalidQuery(msg)))
-        self.transport.close()
+        self._refuse(InvalidQuery(msg))
+
+    def _refuse(self, error: EncError) -> None:
+        if not self.transport.is_closing():
+            self.transport.write(raw_error(error))
+            self.transport.close()

@@ -1,19 +1,34 @@
-"""Connected peers and the bytes that wait for them, with limits for one address and for the node."""
+"""Connected peers and the bytes held for them, with limits for one address and for the server."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import Any
 
 from enc.core.errors import Unavailable
+from enc.runtime.rate_limit import address_key
+from enc.runtime.serving.limits import ServingLimits
+
+
+def address_of(transport: Any) -> str:
+    """Return the key of the peer's address, by which its connections are counted."""
+    name = transport.get_extra_info("peername")
+    return address_key(name[0] if isinstance(name, tuple) and name else "")
 
 
 class PeerConnection:
-    """One connection, with the bytes that the node holds for it until the peer reads them."""
+    """One connection, with the bytes that the server holds for it: those that wait until the peer
+    reads them, and those of a request or message that is not complete.
+    """
 
     def __init__(self, peers: "Peers", address: str, drop: Callable[[], None]) -> None:
         """`drop` closes the connection at once and discards what waits for it."""
         self._peers, self.address, self.drop = peers, address, drop
         self.unsent = 0
         """Bytes that wait for this peer."""
+        self.incoming = 0
+        """Bytes of a request or message that is not complete."""
+        self.begun = 0
+        """Logical time at which `incoming` was last zero."""
         self.progress = 0
         """Logical time at which it last read something, or at which bytes began to wait; it only
         grows.
@@ -22,6 +37,10 @@ class PeerConnection:
     def add_unsent(self, size: int) -> None:
         """Add `size` bytes to what waits; zero or less means that the peer has read some of it."""
         self._peers.add_unsent(self, size)
+
+    def set_incoming(self, size: int) -> None:
+        """Set the size of what has arrived of an incomplete request or message."""
+        self._peers.add_incoming(self, size - self.incoming)
 
     @contextmanager
     def counting_unsent(self, size: int) -> Iterator[None]:
@@ -41,68 +60,105 @@ class PeerConnection:
 
     @property
     def is_crowded(self) -> bool:
-        """Whether over half of the node's limit waits: what can be read again later should not be
+        """Whether over half of the server's limit waits: what can be read again later should not be
         queued.
         """
         return self._peers.is_crowded
 
 
+class _Address:
+    """The connections of one address."""
+
+    def __init__(self) -> None:
+        self.peers = set[PeerConnection]()
+        self.incoming = 0
+
+    @property
+    def unsent(self) -> int:
+        return sum(peer.unsent for peer in self.peers)
+
+    def slowest(self) -> PeerConnection:
+        """Return the peer whose incomplete request or message began first."""
+        return min((peer for peer in self.peers if peer.incoming), key=lambda peer: peer.begun)
+
+
 class Peers:
-    """All connections of a node. Not thread-safe: for one event loop.
+    """All connections of a server. Not thread-safe: for one event loop.
 
     Past the limit on waiting bytes, peers are dropped: of the address with most bytes waiting, the
     peer that has read nothing for the longest time. So a peer that asks for much and reads nothing
-    displaces only itself, and an attacker needs many addresses to displace a peer that reads.
+    displaces only itself, and an attacker needs many addresses to displace a peer that reads. Past
+    a limit on incoming bytes, likewise, the peer whose message is incomplete for the longest time.
     """
 
-    def __init__(self, max_connections: int, max_per_address: int, max_unsent: int) -> None:
-        """`max_per_address` of 0 means no limit; `max_unsent` is in bytes."""
-        self._max_connections, self._max_per_address, self._max_unsent = max_connections, max_per_address, max_unsent
-        self._by_address: dict[str, set[PeerConnection]] = {}
-        self._progress = 0
-        self.count = self.unsent = 0
+    def __init__(self, limits: ServingLimits) -> None:
+        self._limits = limits
+        self._by_address: dict[str, _Address] = {}
+        self._clock = 0
+        self.count = self.unsent = self.incoming = 0
         self.dropped = 0
         """Number of peers dropped so far."""
 
     @property
     def is_crowded(self) -> bool:
-        return self.unsent > self._max_unsent // 2
+        return self.unsent > self._limits.unsent_bytes // 2
 
     def add(self, peer: PeerConnection) -> None:
         """Add a connection, or raise Unavailable."""
-        if self.count >= self._max_connections:
+        if self.count >= self._limits.connections:
             raise Unavailable("too many connections", retry_after_ms=1000)
-        if self._max_per_address and len(self._by_address.get(peer.address, ())) >= self._max_per_address:
+        most, address = self._limits.connections_per_address, self._by_address.get(peer.address)
+        if most and address is not None and len(address.peers) >= most:
             raise Unavailable("too many connections from this address", retry_after_ms=1000)
-        self._by_address.setdefault(peer.address, set()).add(peer)
+        self._by_address.setdefault(peer.address, _Address()).peers.add(peer)
         self.count += 1
 
     def remove(self, peer: PeerConnection) -> None:
-        """Remove a connection and its waiting bytes; do nothing if it was rejected, dropped or
-        removed.
-        """
-        others = self._by_address.get(peer.address, set())
-        if peer in others:
-            others.remove(peer)
+        """Remove a connection and its bytes; do nothing if it was rejected, dropped or removed."""
+        address = self._address_of(peer)
+        if address is not None:
+            address.peers.remove(peer)
+            address.incoming -= peer.incoming
             self.count -= 1
             self.unsent -= peer.unsent
-            if not others:
+            self.incoming -= peer.incoming
+            if not address.peers:
                 del self._by_address[peer.address]
 
+    def _address_of(self, peer: PeerConnection) -> _Address | None:
+        """Return the address of a peer that was added and not removed since."""
+        address = self._by_address.get(peer.address)
+        return address if address is not None and peer in address.peers else None
+
+    def _tick(self) -> int:
+        self._clock += 1
+        return self._clock
+
     def add_unsent(self, peer: PeerConnection, size: int) -> None:
-        if peer not in self._by_address.get(peer.address, ()):
+        if self._address_of(peer) is None:
             return
         if size <= 0 or not peer.unsent:
-            self._progress += 1
-            peer.progress = self._progress
+            peer.progress = self._tick()
         peer.unsent += size
         self.unsent += size
-        while self.unsent > self._max_unsent:
-            self._drop(self._pick_victim())
+        while self.unsent > self._limits.unsent_bytes:
+            heaviest = max(self._by_address.values(), key=lambda address: address.unsent)
+            self._drop(min((one for one in heaviest.peers if one.unsent), key=lambda one: one.progress))
 
-    def _pick_victim(self) -> PeerConnection:
-        heaviest = max(self._by_address.values(), key=lambda peers: sum(peer.unsent for peer in peers))
-        return min((peer for peer in heaviest if peer.unsent), key=lambda peer: peer.progress)
+    def add_incoming(self, peer: PeerConnection, size: int) -> None:
+        address = self._address_of(peer)
+        if address is None or not size:
+            return
+        if not peer.incoming:
+            peer.begun = self._tick()
+        peer.incoming += size
+        address.incoming += size
+        self.incoming += size
+        most = self._limits.incoming_bytes_per_address
+        while most and address.incoming > most:
+            self._drop(address.slowest())
+        while self.incoming > self._limits.incoming_bytes:
+            self._drop(max(self._by_address.values(), key=lambda each: each.incoming).slowest())
 
     def _drop(self, peer: PeerConnection) -> None:
         self.remove(peer)

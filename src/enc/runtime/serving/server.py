@@ -7,21 +7,24 @@ version; tests/runtime/serving/test_uvicorn.py names each internal.
 import asyncio
 import logging
 import socket
-import ssl
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from pathlib import Path
 from typing import Any
 
+import structlog
 import uvicorn
+from uvicorn.config import STARTUP_FAILURE
 
-from enc.core.errors import MisuseError
+from enc.runtime.serving.closing import close_idle, close_slow, close_stuck
+from enc.runtime.serving.http_protocol import HttpProtocol
 from enc.runtime.serving.listening import url_of
+from enc.runtime.serving.peers import Peers
+from enc.runtime.serving.sites import SiteCheck, SiteRules
+from enc.runtime.serving.tls_listener import TlsListener
 from enc.runtime.signals import end_by_signal, stop_signals_to
 
-GRACE_S = 10
-"""Time that connections have to close when a server stops."""
 TICK_S = 0.1
 """Between two calls of `on_tick`."""
 CLOSING_S = 0.005
@@ -31,38 +34,7 @@ ARRIVAL_PASSES = 8
 of them at most. Without them its connection would be reset, or forgotten and left open.
 """
 
-_log = logging.getLogger("uvicorn.error")
-
-
-def server_config(
-    app: Any,
-    *,
-    cert: Path | str | None = None,
-    key: Path | str | None = None,
-    field: str = "",
-    **options: Any,
-) -> uvicorn.Config:
-    """Return uvicorn's settings: those that all our servers share, and `options`.
-
-    Raises MisuseError, which begins with `field`, if the certificate and key cannot be used.
-    """
-    try:
-        config = uvicorn.Config(
-            app,
-            interface="asgi3",
-            log_config=None,
-            log_level="error",  # below it uvicorn logs every connection and every malformed request
-            access_log=False,
-            server_header=False,
-            timeout_graceful_shutdown=GRACE_S,
-            ssl_certfile=cert,
-            ssl_keyfile=key,
-            **options,
-        )
-        config.load()
-    except (OSError, ssl.SSLError) as e:
-        raise MisuseError(f"{field}the certificate and key cannot be used: {e} ({cert}, {key})") from None
-    return config
+_log, _drops = logging.getLogger("uvicorn.error"), structlog.get_logger("enc.server")
 
 
 class Server(uvicorn.Server):
@@ -70,7 +42,8 @@ class Server(uvicorn.Server):
 
     `ready`: called once it answers. `on_signal`: called at the first signal, which stops the server
     gracefully. `on_second_signal`: called with the number of each later one; by default that ends
-    the process at once. `url` is known before it runs: the port may have been 0.
+    the process at once. `sites`: the values of Host and Origin that it answers. `url` is known
+    before it runs: the port may have been 0.
     """
 
     def __init__(
@@ -78,6 +51,7 @@ class Server(uvicorn.Server):
         config: uvicorn.Config,
         listening: socket.socket,
         *,
+        sites: SiteRules = SiteRules(),  # noqa: B008
         ready: Callable[[], None] = lambda: None,
         on_signal: Callable[[], None] = lambda: None,
         on_second_signal: Callable[[int], None] = end_by_signal,
@@ -86,6 +60,11 @@ class Server(uvicorn.Server):
         self.url = url_of(listening, is_tls=config.is_ssl)
         self.ready, self._on_signal, self._on_second_signal = ready, on_signal, on_second_signal
         self._socket, self._is_signalled = listening, False
+        self._protocol: type[HttpProtocol] = config.http_protocol_class  # type: ignore[assignment]
+        self._protocol.sites = SiteCheck(sites, listening.getsockname()[0])
+        self._limits = self._protocol.limits
+        self._logged_drops = 0
+        """Number of dropped peers that were already logged."""
         self._stopping = asyncio.Event()
         self._loop: asyncio.AbstractEventLoop | None = None
 
@@ -99,10 +78,24 @@ class Server(uvicorn.Server):
             with suppress(RuntimeError):  # the loop has ended
                 self._loop.call_soon_threadsafe(self._stopping.set)
 
+    @property
+    def peers(self) -> Peers:
+        return self._protocol.peers
+
     # For subclasses
 
     def each_second(self) -> None:
         """Called about once a second while it serves."""
+        now, patience = asyncio.get_running_loop().time(), self._limits.request_timeout_s
+        close_slow(self.server_state, now, patience)
+        close_stuck(self.server_state, now, patience)
+        self._log_dropped()
+
+    def _log_dropped(self) -> None:
+        peers = self.peers
+        if peers.dropped > self._logged_drops:
+            count, self._logged_drops = peers.dropped - self._logged_drops, peers.dropped
+            _drops.warning("peers_dropped", count=count, unsent_bytes=peers.unsent, incoming_bytes=peers.incoming)
 
     async def drain(self) -> None:
         """Awaited when it stops: after the socket is closed and before connections are."""
@@ -110,8 +103,24 @@ class Server(uvicorn.Server):
     # What uvicorn calls
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        await super().startup(sockets)
+        """As uvicorn's, which would count a connection only after its TLS handshake."""
+        await self.lifespan.startup()
+        if self.lifespan.should_exit:
+            sys.exit(STARTUP_FAILURE)
+        self.servers = [await self._listen(listening) for listening in sockets or ()]
+        self.started = True
         self.ready()
+
+    async def _listen(self, listening: socket.socket) -> Any:
+        context, backlog = self.config.ssl, self.config.backlog
+        if context is None:
+            return await asyncio.get_running_loop().create_server(self._new_protocol, sock=listening, backlog=backlog)
+        listener = TlsListener(listening, context, self.peers, self._limits.handshake_s, self._new_protocol)
+        listener.start(backlog)
+        return listener
+
+    def _new_protocol(self) -> HttpProtocol:
+        return self._protocol(config=self.config, server_state=self.server_state, app_state=self.lifespan.state)
 
     async def main_loop(self) -> None:
         """As uvicorn's, which would notice a stop only at the next tick."""
@@ -134,6 +143,7 @@ class Server(uvicorn.Server):
         for server in self.servers:
             server.close()
         await self.drain()
+        close_idle(self.server_state)
         for listening in sockets or ():
             listening.close()
         for connection in list(self.server_state.connections):

@@ -3,7 +3,7 @@
 It is written by hand on top of uvicorn's protocol because plain ASGI gives no control over pings,
 fragments and buffers: a peer that does not read could fill the node's memory. Sending long messages
 in fragments keeps the waiting bytes bounded and counted for each peer, at no cost for short
-messages.
+messages. An incomplete message counts to the peer's limits, and has a deadline.
 """
 
 from typing import Any
@@ -11,11 +11,15 @@ from typing import Any
 from uvicorn.protocols.utils import ClientDisconnected
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 from websockets.exceptions import InvalidHandshake, InvalidState
+from websockets.frames import CloseCode, Frame
 from websockets.http11 import Request
 
 from enc.core.errors import InvalidQuery
-from enc.runtime.serving.http_protocol import CHUNK, raw_error
+from enc.runtime.serving.fast_response import CHUNK, raw_error
 from enc.runtime.serving.peers import PeerConnection
+
+FRAME_BYTES = 128
+"""Counted for each frame of an incomplete message, in addition to its data: a frame may be empty."""
 
 
 class WebSocketProtocol(WebSocketsSansIOProtocol):
@@ -28,6 +32,10 @@ class WebSocketProtocol(WebSocketsSansIOProtocol):
 
     last_progress: tuple[tuple[int, int] | None, float] = (None, 0.0)
     """What `closing.close_stuck` saw last, and when it last changed."""
+    waiting_since: float | None = None
+    """Loop time since which the rest of a frame or message is missing."""
+    _waiting = 0
+    """Bytes of complete messages that the application has not received yet."""
 
     def connection_made(self, transport: Any) -> None:
         super().connection_made(transport)
@@ -67,6 +75,7 @@ class WebSocketProtocol(WebSocketsSansIOProtocol):
         super().data_received(data)
         if not self.handshake_initiated:
             self._refuse("the handshake has too many headers, or a header that is too long")
+        self._count_incoming()
 
     def handle_connect(self, event: Request) -> None:
         try:
@@ -84,9 +93,64 @@ class WebSocketProtocol(WebSocketsSansIOProtocol):
         self.transport.write(raw_error(InvalidQuery(why), status))
         self.transport.close()
 
+    # Incomplete messages
+
+    def _count_incoming(self) -> None:
+        """Count the bytes held, and note since when the rest of a frame or message is missing.
+
+        A peer that sends only the head of a frame holds no memory, and can answer no ping.
+        """
+        size = len(self.conn.reader.buffer) + (self.conn.current_size or 0) + FRAME_BYTES * len(self.frames)
+        if not size:
+            self.waiting_since = None
+        elif self.waiting_since is None:
+            self.waiting_since = self.loop.time()
+        if size + self._waiting != self.peer.incoming:
+            self.peer.set_incoming(size + self._waiting)
+
+    def _frame_ended(self) -> None:
+        """Let the time of the next message begin, unless the frame came between those of one."""
+        if not self.frames:
+            self.waiting_since = None
+
+    def send_receive_event_to_app(self) -> None:
+        """As uvicorn's, which would log a traceback for a text that is not UTF-8."""
+        data, self.frames = b"".join(self.frames), []
+        self._frame_ended()
+        if self.close_sent:
+            return
+        try:
+            if self.curr_msg_data_type == "text":
+                self.queue.put_nowait({"type": "websocket.receive", "text": data.decode()})
+            else:
+                self.queue.put_nowait({"type": "websocket.receive", "bytes": data})
+        except UnicodeDecodeError:
+            self.conn.fail(CloseCode.INVALID_DATA, "the text is not UTF-8")
+            self.handle_parser_exception()
+            return
+        self._waiting += len(data)
+        if not self.read_paused:
+            self.read_paused = True
+            self.transport.pause_reading()
+
+    async def receive(self) -> Any:
+        """As uvicorn's; while reading was paused, nothing was missing from the peer."""
+        was_paused, message = self.read_paused, await super().receive()
+        if message["type"] == "websocket.receive":
+            self._waiting = 0 if self.queue.empty() else self._waiting
+            self._count_incoming()
+        if was_paused and not self.read_paused and self.waiting_since is not None:
+            self.waiting_since = self.loop.time()
+        return message
+
     # Frames
 
+    def handle_pong(self, event: Frame) -> None:
+        self._frame_ended()
+        super().handle_pong(event)
+
     def handle_ping(self) -> None:
+        self._frame_ended()
         if self.writable.is_set():
             super().handle_ping()
         else:
