@@ -6,9 +6,11 @@ import json
 import signal
 import socket
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 
 from enc.client import Client, ClientSettings, Fork, Identity, NotWitnessed, check_evidence, load_evidence
@@ -258,6 +260,23 @@ def test_what_is_wrong_is_said_in_one_line(tmp_path: Path, args: tuple[str, ...]
     assert (result.stdout, result.stderr.count("\n")) == ("", 1)
     assert result.stderr.startswith("enc witness: ")
     assert says in result.stderr
+
+
+def test_it_keeps_strangers_apart(launcher: Launcher, liar: Any, tmp_path: Path) -> None:
+    """It answers no foreign site, and idle connections of one address keep no other out."""
+    served, enclave, _, _ = liar
+    file = tmp_path / "witness.toml"
+    file.write_text('hosts = ["w.example"]\nconnections_per_address = 2\n')
+    flags = ("--config", str(file))
+    with RunningWitness(launcher, tmp_path / "one", f"{enclave.hex()}@{served.url('a')}", flags=flags) as one:
+        for host, status in (("w.example", 200), ("evil.example", 421)):
+            assert one.http.get("/", headers={"host": host, "connection": "close"}).status_code == status
+        url = httpx.URL(one.url)
+        with ExitStack() as stack:
+            idle = [stack.enter_context(socket.create_connection((url.host, url.port or 0), 30)) for _ in range(3)]
+            assert any(peer.recv(1 << 12).startswith(b"HTTP/1.1 503 ") for peer in idle[2:])
+            with httpx.Client(transport=httpx.HTTPTransport(local_address="127.0.0.2")) as other:
+                assert other.get(one.url).status_code == 200
 
 
 def test_a_key_that_is_gone_is_not_made_anew(launcher: Launcher, liar: Any, tmp_path: Path) -> None:

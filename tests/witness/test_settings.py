@@ -34,6 +34,18 @@ def test_a_file_and_flags_over_it(tmp_path: Path) -> None:
     assert (config.interval_s, config.nodes) == (5.0, ("http://b",))
 
 
+def test_the_limits_of_its_server(tmp_path: Path) -> None:
+    file = tmp_path / "witness.toml"
+    file.write_text(
+        f'enclaves = ["{ID}@http://node"]\nhosts = ["w.example"]\nconnections = 9\n'
+        "connections_per_address = 0\nrequest_timeout_s = 2\n"
+    )
+    config = load_config(file, {})
+    limits = config.limits
+    assert (limits.connections, limits.connections_per_address, limits.request_timeout_s) == (9, 0, 2)
+    assert config.hosts == ("w.example",)
+
+
 @pytest.mark.parametrize(
     ("flags", "why"),
     [

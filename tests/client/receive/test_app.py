@@ -191,6 +191,39 @@ def test_requests_at_a_time_are_bounded(post: Post, monkeypatch: pytest.MonkeyPa
     assert (b"retry-after", b"1") in said[0]["headers"]
 
 
+def test_requests_whose_bodies_never_end_keep_no_other_address_out(post: Post, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of the address with most of them, the oldest one is ended."""
+    monkeypatch.setattr(receiver_app, "MAX_REQUESTS", 3)
+    receiver, whole, ended = post.receiver(), push(1, *post.enclave()), list[tuple[str, int]]()
+
+    async def ask(name: str, address: str, *parts: Any) -> None:
+        coming = iter(parts)
+
+        async def receive() -> Any:
+            found = next(coming, None)
+            return found if found is not None else await asyncio.Event().wait()
+
+        async def send(message: Any) -> None:
+            if "status" in message:
+                ended.append((name, message["status"]))
+
+        headers = [(b"content-type", b"application/json")]
+        scope = {"type": "http", "method": "POST", "path": "/hook", "headers": headers, "client": (address, 1)}
+        await receiver.app(scope, receive, send)
+
+    async def attack() -> None:
+        begun = [("honest", "10.0.0.2"), ("first", "10.0.0.1"), ("second", "10.0.0.1")]
+        tasks = [asyncio.ensure_future(ask(name, address, part(b"{", True))) for name, address in begun]
+        await asyncio.sleep(0)
+        await ask("push", "10.0.0.3", part(whole))
+        assert ended == [("first", 408), ("push", 200)]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    asyncio.run(attack())
+
+
 def test_a_receiver_that_is_closed_takes_nothing(post: Post) -> None:
     receiver = post.receiver()
     receiver.close()
