@@ -1,5 +1,6 @@
 """WebSocket messages that never end, and frames that break the protocol."""
 
+import asyncio
 import os
 import socket
 from collections.abc import Iterator
@@ -152,13 +153,21 @@ def test_a_message_must_be_complete_in_time(small: Served, begun: bytes) -> None
         peer.sendall(begun)
         one = connection_of(small, peer)
         small.until(lambda: one.waiting_since is not None and not one.read_paused)
-        since = one.waiting_since
-        peer.sendall(frame(9, b"ping") if one.frames else b"")
-        small.until(lambda: not one.frames or one.conn.reader.buffer == b"")
-        assert one.waiting_since == since
         assert (cut(small, 29), cut(small, 31)) == (0, 1)
         with pytest.raises((ConnectionError, ValueError)):
             close_code(peer)
+
+
+def test_a_ping_between_parts_does_not_prolong_it(small: Served) -> None:
+    with upgraded(small) as peer:
+        peer.sendall(frame(1, b"x", fin=False))
+        one = connection_of(small, peer)
+        small.until(lambda: one.waiting_since is not None)
+        small.on_loop(lambda: setattr(one, "waiting_since", 0.0))
+        for sent in (frame(9, b"a"), frame(10, b"b") + frame(9, b"c")):
+            peer.sendall(sent)
+            assert peer.recv(3)[0] == 0x80 | Opcode.PONG
+            assert small.on_loop(lambda: one.waiting_since) == 0.0
 
 
 def test_the_time_begins_anew_with_each_message(small: Served) -> None:
@@ -184,6 +193,25 @@ def test_a_message_that_the_node_has_not_taken_is_not_late(small: Served) -> Non
         assert cut(small, 31) == 0
         small.on_loop(lambda: setattr(one, "read_paused", False))
         assert cut(small, 31) == 1
+
+
+def test_what_the_node_has_not_taken_counts_too_and_its_rest_is_not_late(small: Served) -> None:
+    peers, go_on = small.server.peers, small.on_loop(asyncio.Event)
+    with upgraded(small) as peer:
+        small.until(lambda: len(small.node.ws.connections) == 1)
+        (connection,) = small.node.ws.connections
+        small.on_loop(lambda: setattr(connection._queue, "wait_for_room", go_on.wait))
+        peer.sendall(frame(1, b"{}"))  # it waits for this one already
+        one = connection_of(small, peer)
+        small.until(lambda: one.queue.empty() and not one.read_paused)
+        peer.sendall(frame(1, b"x" * 1000) + frame(1, b"y" * 500, fin=False))
+        small.until(lambda: one.read_paused)
+        assert peers.incoming == 1500 + FRAME_BYTES
+        small.on_loop(lambda: setattr(one, "waiting_since", 0.0))
+        small.on_loop(go_on.set)
+        small.until(lambda: peers.incoming == 500 + FRAME_BYTES)
+        assert one.waiting_since
+    small.until(lambda: peers.incoming == 0)
 
 
 def test_an_incomplete_message_counts_to_its_peer(small: Served) -> None:

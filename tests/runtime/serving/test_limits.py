@@ -108,8 +108,11 @@ def test_a_request_right_behind_the_handshake_is_answered(secure: Secure, loop: 
 def test_a_stop_ends_handshakes(secure: Secure) -> None:
     with running(cert=secure[0]) as server, server.dial() as silent:
         server.until(lambda: server.peers.count == 1)
-        server.stop()
+        (listener,) = server.servers
+        server.on_loop(listener.close)
+        silent.settimeout(HANDSHAKE_S / 2)
         assert silent.recv(1) == b""
+        assert not listener.is_serving()
 
 
 def test_a_listener_that_cannot_accept_pauses(secure: Secure, monkeypatch: pytest.MonkeyPatch) -> None:
