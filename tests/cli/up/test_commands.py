@@ -81,7 +81,9 @@ def test_what_is_written_is_on_the_page_and_ctrl_c_ends_everything_and_a_second_
             assert until(lambda: rows("members", enclave=enclave))
             assert until(lambda: rows("registry_nodes"))
             elsewhere = http.get("/views", headers={"origin": "https://page.example"})  # whom the developer visits
+            assert elsewhere.status_code == 403
             assert "access-control-allow-origin" not in elsewhere.headers
+            assert http.get("/views", headers={"host": "page.example"}).status_code == 421
         children = descendants(running.process.pid)
         assert any(b"java" in Path(f"/proc/{pid}/cmdline").read_bytes() for pid in children)
         code, _ = running.stop()

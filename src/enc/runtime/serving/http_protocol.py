@@ -56,7 +56,7 @@ class HttpProtocol(HttpToolsProtocol):
     waiting_since: float | None = None
     """Loop time since which the rest of a request is missing."""
     _peer: PeerConnection | None = None
-    _checked: tuple[bytes, ...] = ()
+    _checked: list[tuple[bytes, bytes]] | None = None
     """The headers of the last request that passed the check of its site."""
     last_progress: tuple[tuple[int, int] | None, float] = (None, 0.0)
     """What `closing.close_stuck` saw last, and when it last changed."""

@@ -17,6 +17,7 @@ from enc.core.errors import PeerError
 
 _AUTHORITY = re.compile(r"(?:\[([0-9a-f:.]+)\]|([^\[\]:/@\s]+))(?::[0-9]*)?").fullmatch
 _ORIGIN = re.compile(r"https?://([^/\s?#@]+)").fullmatch
+_HEADERS = frozenset((b"host", b"origin"))
 _SHOWN = 100
 """Most characters of a header that an error repeats."""
 
@@ -63,11 +64,11 @@ class SiteCheck:
         self._any_origin = "*" in rules.origins and not rules.private and (bool(self._names) or not is_local)
         self._checks_nothing = self._any_origin and not self._checks_host
 
-    def relevant(self, headers: Iterable[tuple[bytes, bytes]]) -> tuple[bytes, ...]:
+    def relevant(self, headers: Iterable[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:
         """Return the headers that the check depends on; equal ones need only one check."""
         if self._checks_nothing:
-            return ()
-        return tuple(name + b":" + value for name, value in headers if name in (b"host", b"origin"))
+            return []
+        return [header for header in headers if header[0] in _HEADERS]
 
     def check(self, headers: Iterable[tuple[bytes, bytes]], local: str) -> None:
         """Raise HostNotServed or OriginNotAllowed. `local`: the address at which the peer connected.
