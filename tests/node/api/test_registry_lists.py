@@ -281,7 +281,7 @@ def test_a_registry_after_a_restart(tmp_path: Path) -> None:
 
 
 def test_browsers_may_look_up(scene: Scene) -> None:
-    response = scene.node.get("/enclaves", headers={"Origin": "https://app.example"})
+    response = scene.node.get("/enclaves", headers={"Origin": "http://localhost:5173"})
     assert response.headers["access-control-allow-origin"] == "*"
 
 
