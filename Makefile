@@ -29,7 +29,7 @@ test: $(STAMP) ## run all tests
 soak: $(STAMP) ## run the random sweeps TIMES as long (default 20)
 	@ENC_SOAK=$(or $(TIMES),20) $(BIN)/python -m pytest -n 2 --dist worksteal -m sweep
 
-mutation: $(STAMP) ## change MODULE (default: all that judge) in one place at a time; tests must notice
+mutation: $(STAMP) ## change MODULE in one place at a time; tests must fail (default: all listed modules)
 	@$(BIN)/python -m scripts.mutate $(MODULE)
 
 check: $(STAMP) ## ruff, mypy --strict, import contracts
