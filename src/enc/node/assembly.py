@@ -220,7 +220,11 @@ class Node:
             ("enc_push_queues", "Queues of endpoints", lambda: totals().queues),
             ("enc_push_waiting_batches", "Batches that wait to be delivered", lambda: totals().waiting),
             ("enc_push_dead_batches", "Dead letters that are kept", lambda: totals().dead),
-            ("enc_push_unconfirmed_queues", "Queues that wait for a confirmation", lambda: totals().unconfirmed),
+            (
+                "enc_push_unconfirmed_queues",
+                "Queues that wait until their endpoint is confirmed",
+                lambda: totals().unconfirmed,
+            ),
             ("enc_push_oldest_seconds", "Age of the oldest batch that waits", lambda: self._age_s(totals().oldest)),
         )
         for name, meaning, read in gauges:

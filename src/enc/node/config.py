@@ -124,16 +124,16 @@ class LimitSettings(Struct, frozen=True, kw_only=True):
     incoming_bytes: Annotated[
         int,
         _size(
-            "Most bytes of incomplete requests and messages of all peers; above it, the slowest are dropped.",
+            "Most bytes of incomplete requests and messages of all peers; above it, peers are dropped.",
             1 << 40,
             4 * _MIB,
         ),
     ] = 128 * _MIB
     incoming_bytes_per_address: Annotated[
-        int, _size("Most of these bytes of one address; 0: no limit, as behind a proxy.", 1 << 40, 0)
+        int, _size("The same for one address; 0: no limit, as behind a proxy.", 1 << 40, 0)
     ] = 32 * _MIB
     request_timeout_s: Annotated[
-        float, _real("Time to send a whole request, or a whole message of a WebSocket.", 0.1, 3600, "seconds")
+        float, _real("Time to send a whole request, or a whole WebSocket message.", 0.1, 3600, "seconds")
     ] = 30.0
     idle_timeout_s: Annotated[
         int, _number("How long a connection may stay open between two requests.", 1, 3600, "seconds")
@@ -273,18 +273,18 @@ class PushSettings(Struct, frozen=True, kw_only=True):
         _real("Most deliveries to one host, for all its endpoints together; 0: no limit.", 0, 1e6, "per second"),
     ] = 100.0
     host_bytes_per_s: Annotated[
-        int, _size("Most bytes a second to one host, and to one address, for all endpoints; 0: no limit.", 1 << 40, 0)
+        int, _size("Most bytes per second to one host, and to one address; 0: no limit.", 1 << 40, 0)
     ] = 8 * _MIB
-    host_connections: Annotated[int, _number("Most requests to one host at one time; 0: no limit.", 0, 4096)] = 64
+    host_connections: Annotated[int, _number("Most concurrent requests to one host; 0: no limit.", 0, 4096)] = 64
     require_challenge: Annotated[
         bool, _switch("Send batches only to endpoints that have answered a challenge with their recipient's key.")
     ] = True
     confirmed_days: Annotated[
-        float, _real("How long an answered challenge counts before the endpoint gets another.", 0.01, 36_500, "days")
+        float, _real("How long an endpoint stays confirmed before it gets another challenge.", 0.01, 36_500, "days")
     ] = 30.0
     unconfirmed_days: Annotated[
         float,
-        _real("How long batches wait for an endpoint that answers no challenge before they die.", 0, 36_500, "days"),
+        _real("How long batches wait for an unconfirmed endpoint before they become dead letters.", 0, 36_500, "days"),
     ] = 7.0
     ca_file: Annotated[str, _text("File with the certificate authorities for endpoints, PEM; empty: the system's.")] = (
         ""
@@ -349,7 +349,11 @@ class NodeConfig(Struct, frozen=True, kw_only=True):
     ] = False
     hosts: Annotated[
         tuple[str, ...],
-        _list("Names under which the node is reached, as by a proxy that passes the header Host.", "names", _NAME),
+        _list(
+            "Names under which clients reach the node. If set, or on loopback, other values of Host get 421.",
+            "names",
+            _NAME,
+        ),
     ] = ()
     public_url: Annotated[
         str,
@@ -425,7 +429,9 @@ class NodeConfig(Struct, frozen=True, kw_only=True):
 
     @property
     def sites(self) -> SiteRules:
-        """The sites that the node answers. It is private if it may call private addresses."""
+        """The values of Host and Origin that the node answers; `private` if it may call private
+        addresses.
+        """
         return SiteRules(
             hosts=self.hosts,
             public_url=self.public_url,

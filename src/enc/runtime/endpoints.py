@@ -169,7 +169,9 @@ def resolve_checked(endpoint: HttpEndpoint, *, allow_private: bool, resolver: Re
 
 
 def network_of(address: Address) -> str:
-    """Return what one party has of addresses at least: an IPv4 address, or the /64 of an IPv6 one."""
+    """Return the smallest block that one party usually has: an IPv4 address, or the /64 of an IPv6
+    one.
+    """
     found = _literal(str(address[1][0]))
     if isinstance(found, IPv6Address):
         mapped = found.ipv4_mapped

@@ -253,7 +253,7 @@ class FairQueue(Generic[T]):
     # Jobs out
 
     def take(self) -> Turn[T] | None:
-        """Return the next job, or None if none waits, or none whose sender may run another."""
+        """Return the next job; None if no job waits, or no waiting sender may run another."""
         with self._lock:
             at, path = self._next_outermost(), list[_Member[T]]()
             while at is not None:

@@ -87,8 +87,8 @@ class RateLimiter:
             raise RateLimited(self._message, retry_after_ms=ceil(over / per_s * 1000))
 
     def charge(self, key: bytes | str, cost: float) -> None:
-        """Take `cost` tokens for work that was done already, if need be into debt: what it costs was
-        not known when the request was accepted. O(1).
+        """Take `cost` tokens for work that is done already, into debt if too few are left: its cost
+        was not known when the request was accepted. O(1).
         """
         if not self._per_s:
             return

@@ -44,12 +44,14 @@ class WitnessConfig(Struct, frozen=True, kw_only=True):
     data: str = "./witness-data"
     listen: str = "127.0.0.1:7800"
     hosts: tuple[str, ...] = ()
-    """Names under which it is reached, as by a proxy that passes the header Host."""
+    """Names under which clients reach the witness. If set, or on loopback, other values of Host get
+    421.
+    """
     connections: Annotated[int, Meta(ge=1, le=1_048_576)] = 512
     connections_per_address: Annotated[int, Meta(ge=0, le=1_048_576)] = 128
     """Most open connections of one address; 0: no limit, as behind a proxy."""
     request_timeout_s: Annotated[float, Meta(ge=0.1, le=3600)] = 30.0
-    """Seconds for a whole request."""
+    """Seconds to send a whole request."""
     registry: str = ""
     """URL#ID:KEY, as for clients."""
     nodes: Annotated[tuple[str, ...], Meta(max_length=MAX_NODES)] = ()

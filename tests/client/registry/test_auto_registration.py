@@ -257,7 +257,9 @@ def test_who_has_given_it_away_again_registers_nothing(house: House) -> None:
 
 
 def test_the_holder_s_entry_does_not_wait_for_a_proof(office: Office) -> None:
-    """There is no newer head; but a node that refuses to answer is told."""
+    """There is no newer head, so none is awaited; but the client reports a node that refuses to
+    answer.
+    """
     house = House(office, SLOW)
     hers = house.of("alice")
     assert hers.register(desc="words") is not None

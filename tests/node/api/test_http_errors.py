@@ -445,7 +445,7 @@ def test_a_duplicate_by_another_signature_carries_none(node: Served, enclave: En
 
 
 def test_a_commit_that_was_accepted_cannot_be_guessed(node: Served, enclave: Enclave) -> None:
-    """Nobody but the author gets another answer to it than to one that nobody made."""
+    """Others get the same answer for a commit that was accepted as for one that nobody made."""
     made = enclave.commit("bob", "message", "yes")
     node.submit(made)
     guesses = [made, enclave.commit("bob", "message", "no", exp=made.exp)]

@@ -144,7 +144,7 @@ async def test_an_identity_gets_its_share_behind_the_same_address() -> None:
 
 
 async def test_reads_of_one_identity_run_one_after_the_other() -> None:
-    """Otherwise each would hold what it found until then, and all of them would be late."""
+    """Otherwise each would keep its results so far in memory, and all of them would end late."""
     pool = Pool()
     for name in "xyz":
         pool.ask("a", pool.read(name, 50, 0.005))

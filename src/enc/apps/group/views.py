@@ -184,7 +184,9 @@ class Invitation(Struct, frozen=True, kw_only=True):
     greeting: str | None = None
     epoch_n: int | None = None
     is_confirmed: bool = False
-    """Whether the group's log has the inviter's Move of us to MEMBER. Show the others as unproved."""
+    """Whether the group's log has the Move by which the inviter made us a MEMBER. Show others as
+    unproved.
+    """
     why: str = ""
     """Why it is not confirmed."""
     move_ref: bytes | None = None

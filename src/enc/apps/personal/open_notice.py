@@ -18,7 +18,9 @@ from enc.core.sealed_forms.personal import (
 
 
 class UnprovedNotice(Struct, frozen=True):
-    """An opened notice. `doubt`: why it is not known that its author sealed it; empty if it is."""
+    """An opened notice. `doubt`: why it is uncertain that its author sealed it; empty if it is
+    certain.
+    """
 
     notice: OpenedNotice
     doubt: str
@@ -27,7 +29,7 @@ class UnprovedNotice(Struct, frozen=True):
 def opened_notice(client: Client, entry: LedgerEntry) -> UnprovedNotice:
     """Open a notice sealed to either of the owner's keys, by whatever key it names as its sender's.
 
-    Raises DecryptFailed if no key opens it or it is no notice, Unconfirmed if its content is
+    Raises DecryptFailed if no key opens it or it is not a notice, Unconfirmed if its content is
     missing.
     """
     if entry.content is None:

@@ -103,10 +103,10 @@ def _server_config(app: Any, cert: Path | None, key: Path | None) -> uvicorn.Con
 
 
 def _sites(url: str) -> SiteRules:
-    """Return the rules of a receiver, which no web page calls. It is reached by the URL's name."""
+    """Return the sites of a receiver: the name in its URL, and no web page."""
     hosts_setting = "use the name in --url, or let the proxy pass the receiver's own address as Host"
     return SiteRules(
-        public_url=url, origins=(), hosts_setting=hosts_setting, origins_setting="it takes pushes of nodes"
+        public_url=url, origins=(), hosts_setting=hosts_setting, origins_setting="it accepts pushes from nodes only"
     )
 
 

@@ -78,7 +78,7 @@ Store = Annotated[
 def invitations(ctx: CommandContext, store: Store = None) -> None:
     """List invitations to groups in your personal store, each verified in the group's log.
 
-    A pending one is not proved, for the reason that is shown. `enc me dismiss` deletes it, by its number in
+    A pending invitation is not proved; the command prints why. To delete it, run `enc me dismiss` with its seq from
     `enc me notices`.
     """
     from enc.apps import AddressBook

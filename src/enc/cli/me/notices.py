@@ -26,8 +26,8 @@ def notices(
 ) -> None:
     """List notices of others' actions that concern you, verified in the enclave that they name.
 
-    Act only on confirmed ones. Pending ones are not proved, for the reason that is shown; they are verified again the
-    next time, until you dismiss them. Those that are refuted, or that cannot be opened, are deleted at once.
+    Act only on confirmed ones. Pending ones are not proved: the command prints why, and verifies them again the next
+    time, until you dismiss them. It deletes those that are refuted, or that cannot be opened, at once.
     """
     with open_store(ctx) as mine:
         found = mine.notices(discard=not keep, limit=limit)
@@ -86,7 +86,10 @@ def _claims(notice: Any) -> dict[str, Any]:
 
 @command(app, "enc me dismiss 9", "enc me dismiss 9 12 15", flags=NODE)
 def dismiss(
-    ctx: CommandContext, which: Annotated[list[str], typer.Argument(metavar="SEQ|ID", help="Their numbers, or ids.")]
+    ctx: CommandContext,
+    which: Annotated[
+        list[str], typer.Argument(metavar="SEQ|ID", help="Seqs of the notices, or the starts of their ids.")
+    ],
 ) -> None:
     """Delete notices, whatever their state."""
     with open_store(ctx) as mine:

@@ -52,9 +52,9 @@ def redeliver(
 ) -> None:
     """Requeue dead letters as if never tried, whether the node runs or not. A running node sends them soon.
 
-    Endpoints that are suspended, or whose challenge failed, are challenged again at once.
+    The batches keep their numbers, so that receivers recognise duplicates.
 
-    They keep their numbers, so that receivers recognise duplicates.
+    Endpoints that are suspended, or whose challenge failed, get a new challenge at once.
     """
     from enc.node.store.sqlite.push.reader import redeliver_at
 

@@ -198,8 +198,9 @@ class Enclave(Writes[Receipt]):
 
     @property
     def unregistered(self) -> str:
-        """Why this new owner's client could not register the enclave yet; empty if nothing is left
-        to do. It tries again after later requests for this enclave, also in another process.
+        """Why this client has not registered the enclave yet after a Transfer to its identity;
+        empty if nothing is left to do. It tries again after later requests for this enclave, also
+        in another process.
         """
         return self._client._setup.unregistered(self.id)
 

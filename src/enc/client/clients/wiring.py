@@ -148,7 +148,7 @@ class Setup:
         return "" if self._registration is None else self._registration.reason(enclave)
 
     def _open_registration(self, quick: RegistryClient | None) -> AutoRegistration | None:
-        """Return what registers enclaves by itself, or None without a registry."""
+        """Return the automatic registration of enclaves, or None without a registry."""
         if quick is None or self.registry_client is None:
             return None
         directory = self._pins.directory if isinstance(self._pins, FilePins) else None

@@ -19,8 +19,9 @@ MAX_EVENTS = 100_000
 
 
 def concerns_owners(commit: Commit) -> bool:
-    """Return whether it may make somebody an owner, or end that, as far as its words say without
-    the manifest."""
+    """Return whether the event may make somebody an owner, or end an ownership. Decides by the
+    event alone, without the manifest.
+    """
     if commit.type == "Transfer_Owner":
         return True
     return commit.type in _OF_RIGHTS and '"owner"' in (commit.content or "").lower()

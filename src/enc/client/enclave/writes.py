@@ -167,10 +167,10 @@ class Writes(ABC, Generic[R]):
 
 
 def _slot(type_: Literal["Shared", "Own"], key: str, value: Any) -> Callable[[Dialect], TypedContent]:
-    """Return what sets a slot.
+    """Return the content that sets a slot.
 
     The state shows the content's hash, or hashes over it, also to people who may not read the slot.
-    The salt keeps them from finding the value by trying.
+    The salt keeps them from guessing the value.
     """
     salt = secrets.token_hex(SALT_BYTES)
 

@@ -77,7 +77,7 @@ class LogAttribution:
         )
 
     def unbound(self, number: int) -> tuple[str, ...]:
-        """Return why the log up to event `number` does not bind the key; nothing if it does."""
+        """Return why the log up to event `number` does not bind the key; () if it does."""
         if number >= self._events:
             return ("that the log goes on as the fault requires: it ends before",)
         if self._misplaced is not None and self._misplaced <= number:

@@ -221,8 +221,9 @@ class EnclaveReader:
         """Return the proved value of a key: after the last closed bundle, or after `tree_size`
         bundles.
 
-        `own`: the owner and name of the Own slot whose key it is. The node cannot see that from the
-        key of another identity's slot, and then it proves it only to readers of all Own slots.
+        `own`: the owner and name of the Own slot whose key it is. Without it the node cannot
+        recognise the key of another identity's slot, and proves it only to readers of all Own
+        slots.
         """
         body: dict[str, Any] = {"namespace": namespace, "key": key.hex()}
         if own is not None:

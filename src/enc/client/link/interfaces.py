@@ -1,5 +1,6 @@
-"""What a session needs from the layers above it: a locator of nodes, a quorum of witnesses, and who
-registers the enclave after its ownership has changed."""
+"""What a session needs from the layers above it: a locator of nodes, a quorum of witnesses, and a
+registrar for enclaves whose ownership has changed.
+"""
 
 from typing import TYPE_CHECKING, Protocol
 
@@ -55,7 +56,9 @@ class Registrar(Protocol):
     """Registers an enclave whose ownership changes."""
 
     def before_send(self, session: "EnclaveSession", commit: Commit) -> Flow[None]:
-        """Register what only the present owner can, if the commit gives the ownership away."""
+        """Register a proof that only the present owner can make, if the commit gives the ownership
+        away.
+        """
         ...
 
     def notice(self, session: "EnclaveSession", commit: Commit, seq: int) -> None:

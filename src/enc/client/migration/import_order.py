@@ -27,7 +27,8 @@ from enc.core.rules.content import parse_migrate
 POLL_S = 0.5
 """Seconds between two questions for the status."""
 MAX_RETRIES, RETRY_S = 3, 1.0
-"""How often an import that the node could not finish for now is ordered again, and after how long."""
+"""Number of retries of an import that the node could not finish for now, and the pause before each.
+"""
 
 StepName = Literal["copy", "hold", "sign", "migrate", "import", "wait", "verify", "register"]
 OnStep = Callable[[StepName, str], None]

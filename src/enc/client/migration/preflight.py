@@ -76,8 +76,9 @@ def fetch_terms(node: NodeLink) -> Flow[NodeTerms]:
 def check_existing_log(
     node: NodeLink, session: Session, replay: Replay, manifest: Event, sealed: TreeHead
 ) -> Flow[None]:
-    """Check that a log the node holds for this enclave gives way to this one: a prefix of it, or a
-    copy of its Manifest. Over a copy, the log needs a bundle beyond its first.
+    """Check that the node will replace the log that it holds for this enclave by the moved one: it
+    must be a prefix of that log, or a copy of its Manifest. To replace a copy, the moved log needs
+    more than one bundle.
 
     `manifest`: event 0 of the log; `sealed`: the old node's head, which may count a bundle that the
     replay does not.
@@ -102,12 +103,12 @@ def check_existing_log(
 
 
 _OTHER_LOG = (
-    "the node holds another log under this enclave's id, as it does if somebody sent it a copy of the Manifest and "
-    "more: nothing was moved; move to another node, or ask the node's operator"
+    "the node holds another log under this enclave's id, for example because somebody sent it a copy of the Manifest "
+    "and other events: nothing was moved; move to another node, or ask the node's operator"
 )
 _TOO_SHORT = (
     "somebody sent the node a copy of the Manifest, and the log has no closed bundle yet: nothing was moved; try again "
-    "once the bundle's time has passed"
+    "when the first bundle has closed"
 )
 
 

@@ -1,8 +1,8 @@
-"""A receiver as an ASGI app: one POST per push, answered with 200 once it is on disk, else an
-error. A challenge is answered with what it asks for.
+"""A receiver as an ASGI app: one POST per push, answered with 200 once it is on disk, else with an
+error. It also answers challenges.
 
-Importing it needs no server. A stranger's load is bounded: requests at a time, bytes per request,
-and time to send them.
+Importing it needs no server. The load that strangers can cause is bounded: requests at a time,
+bytes per request, and time to send them.
 """
 
 import asyncio
@@ -125,7 +125,7 @@ class ReceiverApp:
     def _cut_slowest(self) -> bool:
         """End the oldest request whose body is not complete, of the address that has most of them.
 
-        So requests that never end keep nobody else out. Returns whether there was one.
+        So requests that never end do not block others. Returns whether there was one.
         """
         if not self._arriving:
             return False

@@ -1,4 +1,4 @@
-"""Registers an enclave by itself after its ownership has changed (docs/protocol.md, section 23.6).
+"""Registers enclaves after their ownership has changed (docs/protocol.md, section 23.6).
 
 The new owner's client does so as soon as it sees that it is the owner, and the giver's before it
 gives the ownership away, if the registry has no proof of hers. So a former owner's evidence is older
@@ -33,20 +33,23 @@ _GIVEN = ("Transfer", "Transfer_Owner")
 
 
 class _Due(Struct):
-    """`seq`: the latest event that may have changed the owners; `done`: up to which it is
-    registered."""
+    """`seq`: the latest event that may have changed the owners; `done`: the latest such event that
+    is registered.
+    """
 
     seq: int = -1
     done: int = -1
     is_gain: bool = True
-    """Whether this identity became the owner. Else it changed the other owners: then the enclave is
-    registered again only if it is registered as this identity's."""
+    """Whether this identity became the owner. If it only changed the other owners, the enclave is
+    registered again only if the entry belongs to this identity.
+    """
     failures: int = 0
     after: float = 0.0
     reason: str = ""
     is_running: bool = False
     proved_until: float = 0.0
-    """A commit that is sent again, also in the other version, needs no further proof until then."""
+    """Until then, a commit that is sent again, also in the other version, needs no further proof.
+    """
 
 
 class AutoRegistration:

@@ -178,12 +178,12 @@ class OwnershipProver:
         raise error
 
     def _start(self, known: KnownOwnership, giver: bytes) -> Flow[FormerOwner]:
-        """Return what shows somebody's rights under the root that is known."""
+        """Return a proof of an identity's rights under the known root."""
         size = known.proved_size or (yield from self._size_of(known.proved_root))
         return build_start((yield from self._state(giver, size)))
 
     def _size_of(self, root: bytes) -> Flow[int]:
-        """Return the bundles of the log that a forced Migrate took over with this root."""
+        """Return the number of bundles that a forced Migrate took over with this root."""
         for move in self._history.moves:
             if move.is_forced and parse_migrate(move.event).ct_root == root:
                 _, anchor = yield from self._reader.place(move.event.id)

@@ -293,7 +293,7 @@ class RegistryClient:
 
 
 def _ownership(who: _Entry | _Left, evidence: _Evidence) -> Ownership:
-    """Return what the registry states that it knows."""
+    """Return the ownership that the registry states."""
     numbers = {"proved_size": who.proved_size, "proved_at": evidence.proved_at, "moved_time": evidence.moved_time}
     check_numbers(InvalidProof, **numbers)
     return Ownership(

@@ -57,7 +57,9 @@ class EnclaveState(Struct, frozen=True, kw_only=True):
     """Root of the sparse tree without `pending`."""
     pending: Mapping[bytes, bytes | None] = {}
     closed_gates: frozenset[str] = frozenset()
-    """Aliases of the closed gates: what their leaves say, so that no decision reads the leaves."""
+    """Aliases of the closed gates, as their leaves say. Stored so that no decision reads the
+    leaves.
+    """
 
 
 class ClosedBundle(Struct, frozen=True):

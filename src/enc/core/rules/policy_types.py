@@ -45,8 +45,8 @@ Lifecycle = Literal["active", "paused", "terminated", "migrated"]
 
 
 class EndpointChange(Struct, frozen=True):
-    """An endpoint registered for each of these traits of an identity, or, without `url`, their
-    endpoints ended.
+    """Registers an endpoint for each of these traits of an identity; without `url`, ends their
+    endpoints.
 
     One change for all traits that an operation takes away: an AC_Bundle may take 248 from each of
     1,000 identities. In version 1 they are names of roles.
@@ -74,7 +74,9 @@ class Effects(Struct, frozen=True):
     records: tuple[KeyRecord, ...] = ()
     """New versions of a registry's records; `entry` b"" stands for this event's id."""
     gates: Mapping[str, bool] = {}
-    """Gates that the commit turns, by alias: whether it closes them. Their leaves are in `writes`."""
+    """Gates that the commit opens or closes, by alias: whether it closes them. Their leaves are in
+    `writes`.
+    """
 
     def leaves(self, event_id: bytes) -> dict[bytes, bytes | None]:
         """Return all changes of the tree, once the event has its id."""
@@ -252,8 +254,9 @@ class Policy(Protocol):
         ...
 
     def judge_operations(self, commit: Commit, draft: Draft) -> Iterator[None]:
-        """Do the same for an AC_Bundle, operation by operation: each step takes a moment, all of
-        them together may take a thousand."""
+        """Do the same for an AC_Bundle, one operation per step: each step is short, and a bundle
+        may need a thousand of them.
+        """
         ...
 
     def subject(self, commit: Commit, target: Target | None) -> Subject:

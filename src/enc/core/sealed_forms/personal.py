@@ -121,8 +121,9 @@ def _plain(value: Any) -> Any:
 
 
 def notice_sender(content: str) -> bytes:
-    """Return the key that a notice says it was sealed with; raise DecryptFailed if it has not the
-    form."""
+    """Return the key that a notice says it was sealed with; raise DecryptFailed if the notice does
+    not have the form.
+    """
     return unhex(_outside(content).sender_pub, 32, "sender_pub", DecryptFailed)
 
 

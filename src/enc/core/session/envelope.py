@@ -165,8 +165,9 @@ def seal_push(key: PrivateKey, to: bytes, url: str, body: dict[str, Any], nonce:
 def seal_challenge(
     push_key: bytes, from_: bytes, to: bytes, url: str, challenge: bytes, nonce: bytes
 ) -> dict[str, str]:
-    """Return the question whether the holder of `to` receives pushes at `url`: only that holder can
-    return the 32 bytes `challenge`."""
+    """Return a challenge that asks whether the holder of `to` receives pushes at `url`: only that
+    holder can return the 32 bytes `challenge`.
+    """
     content = seal_text(challenge_key(push_key), _encode({"url": url, "challenge": challenge.hex()}), nonce)
     return {"type": "Challenge", "from": from_.hex(), "to": to.hex(), "url": url, "content": content}
 
@@ -193,7 +194,7 @@ def open_push(key: PrivateKey, data: bytes | str) -> OpenedPush:
     """Open a delivery or a challenge on the recipient's side; raise DecryptFailed if it does not
     open.
 
-    Only `from` and `to` can have sealed it, but not proved are which of them did, and the url. So
+    Only `from` and `to` can have sealed it. This does not prove which of them did, nor the url. So
     callers compare `from_` with the nodes that are expected to push. A push from oneself is
     rejected.
     """

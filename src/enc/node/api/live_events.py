@@ -1,8 +1,9 @@
 """Delivers live events on the event loop in short slices, in turn by the addresses of subscribers.
 
 A backlog holds what was published in one enclave for the subscribers of one address. So an address
-with thousands of subscriptions delays its own events, and neither those of others nor the loop.
-What takes long runs elsewhere: meanwhile its backlog waits, so that its events stay in order.
+with thousands of subscriptions delays only its own events, not those of others, and does not block
+the loop. Long work runs on another thread. Its backlog waits meanwhile, so that its events stay in
+order.
 """
 
 import asyncio
@@ -31,9 +32,11 @@ MAX_BACKLOGS = 1 << 20
 
 Task = Callable[[], object]
 Work = Generator[Task | None, None, None]
-"""Yields after each short step: None, or what must run before the next step and may take long."""
+"""Yields after each short step: None, or a task that must run before the next step and may take
+long.
+"""
 Offload = Callable[[str, Task], Awaitable[object]]
-"""Runs a task of an address elsewhere."""
+"""Runs a long task for an address, such as on a reader thread."""
 
 
 class Publication:
@@ -131,7 +134,9 @@ class LiveEvents:
             self._queue.put_back((backlog.address,), backlog)
 
     async def _wait(self, backlog: Backlog, task: Task, offload: Offload) -> None:
-        """Continue a backlog after what takes long; if that fails, the work finds out by itself."""
+        """Run a long task, then continue its backlog, also if the task failed: the backlog's work
+        handles that.
+        """
         try:
             await offload(backlog.address, task)
         except EncError:

@@ -25,7 +25,7 @@ MAX_SLICE = 1 << 20
 
 
 class StoredEventSender:
-    """Brings the subscriptions of one connection to where they can go live.
+    """Sends stored events to the subscriptions of one connection until they can go live.
 
     `read_slots` limits the concurrent reads of all connections. `newest` returns the seq of the
     latest event that was published in an enclave. `send` queues a message, `is_open`

@@ -132,7 +132,7 @@ class SubscriptionHub:
         self._live = LiveEvents(clock)
         self.count = 0
         self.offload: Offload = _at_once
-        """Runs what takes long; by default on the event loop."""
+        """Runs long tasks; by default on the event loop."""
 
     def reserve(self) -> None:
         """Reserve a place before a Query is opened, so that concurrent Queries cannot exceed the
@@ -241,8 +241,9 @@ class SubscriptionHub:
 
 
 def _find_scope(subscription: QuerySubscription, publication: Publication) -> Work:
-    """Have the scope of a subscriber looked up whose rights may have changed, once for all who have
-    the same: in a manifest with thousands of gates this takes milliseconds."""
+    """Look up the read scope of a subscriber whose rights may have changed, once for all
+    subscribers with the same rights: with thousands of gates in a manifest this takes milliseconds.
+    """
     if subscription.may_change_rights(publication.step):
         access = _access_after(subscription, publication)
         if access.rights_key not in publication.scopes:

@@ -99,7 +99,7 @@ class WebSocketApi:
             self.connections.discard(connection)
 
     async def _offload(self, address: str, task: Callable[[], object]) -> object:
-        """Run what takes long for the subscriptions of an address on a reader thread."""
+        """Run a long task for the subscriptions of an address on a reader thread."""
         async with self.read_slots.hold(address):
             return await self.reads.run(address, task)
 

@@ -154,7 +154,7 @@ SEALED_TYPES: Mapping[str, tuple[str, Errors]] = {
         (errors.InvalidNamespace, errors.TreeSizeNotFound),
     ),
     "Checkpoint": (
-        "The end of the log, for those who may Migrate; holds the enclave on request: then accepted once.",
+        "The end of the log, for identities that may Migrate. `hold` holds the enclave; accepted once.",
         (errors.Duplicate,),
     ),
     "Export": (

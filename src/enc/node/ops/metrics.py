@@ -36,7 +36,7 @@ class Metrics:
                 ("dead", "Batches that will not be tried again"),
                 ("confirmed", "Challenges that an endpoint answered"),
                 ("challenges_failed", "Challenges that failed"),
-                ("suspended", "Times that an endpoint was gone"),
+                ("suspended", "Suspensions of endpoints after 404 or 410"),
             )
         }
 

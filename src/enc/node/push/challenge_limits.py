@@ -2,10 +2,10 @@
 
 Only challenges that fail count. A challenge takes from three allowances, and a right answer gives it
 back: of the host's name, of the address that it reached, and of the enclave that registered the
-endpoint. Challenges of one enclave to one host moreover go out one at a time; with each right answer
+endpoint. Challenges of one enclave to one host also go out one at a time; each right answer allows
 one more, up to a limit. After a failed one, the next waits for a pause that grows with each failure
-in a row. So a host that never answers gets a few small
-requests, whatever the number of its endpoints, and enclaves do not delay each other's.
+in a row. So a host that never answers gets a few small requests, whatever the number of its
+endpoints, and enclaves do not delay each other's.
 """
 
 from collections import OrderedDict
@@ -16,7 +16,9 @@ from enc.node.push.known_addresses import KnownAddresses
 from enc.node.push.rate_clocks import RateClocks
 
 FAILURE_MS, FAILURES = 60_000, 10
-"""A host's name, and an address, get one failing challenge in this time, and so many at once."""
+"""A host's name, and an address, get one failing challenge per FAILURE_MS, and up to FAILURES at
+once.
+"""
 ENCLAVE_FAILURE_MS, ENCLAVE_FAILURES = 10_000, 30
 """The same for all hosts together that one enclave names."""
 MAX_AT_A_TIME = 16
@@ -119,7 +121,7 @@ class ChallengeLimits:
         return pair
 
     def _pair(self, host: str, registrar: int) -> _Pair:
-        """Return the pair's state; forget the one that was used longest ago."""
+        """Return the pair's state; if there are too many pairs, forget the one used longest ago."""
         key = host, registrar
         pair = self._pairs.setdefault(key, _Pair())
         self._pairs.move_to_end(key)

@@ -1,4 +1,4 @@
-"""Rates by key: each key has a clock that says until when what was charged to it is used up."""
+"""Limits rates by key: each key has a clock that shows when its charges will be paid off."""
 
 from collections import OrderedDict
 

@@ -95,7 +95,7 @@ class _Place(Struct):
 
     host: Reservation
     challenge: ChallengeReservation | None
-    """None: it is no challenge, or one whose end was recorded."""
+    """None: it is not a challenge, or its end was recorded."""
 
 
 class _InFlight(Struct):

@@ -29,7 +29,7 @@ class Access:
 
     @property
     def rights_key(self) -> tuple[int, bool]:
-        """What the rights in a state depend on: identities with an equal key have equal ones."""
+        """What the rights in a state depend on: identities with equal keys have equal rights."""
         return self.bitmask, self._is_node
 
     def in_state(self, state: EnclaveState, bitmask: int) -> "Access":

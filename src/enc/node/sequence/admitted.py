@@ -50,7 +50,7 @@ class AdmittedCommit(Struct, frozen=True):
     sender: Any = None
     address: str = ""
     judgement: Judgement | None = None
-    """If it was prepared."""
+    """The judgement, if the commit was prepared."""
 
 
 CommitOutcome = tuple[AdmittedCommit, Receipt | EncError]

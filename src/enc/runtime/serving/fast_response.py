@@ -1,4 +1,6 @@
-"""Responses that are written without ASGI: on the fast path, and to what never becomes a request."""
+"""Responses that are written without ASGI: on the fast path, and to input that is not a valid
+request.
+"""
 
 import asyncio
 from collections.abc import Callable

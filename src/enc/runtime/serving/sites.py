@@ -1,9 +1,9 @@
 """Checks the headers Host and Origin, which tell for which site a browser sends a request.
 
-A page of a foreign site can reach a server that its visitor can reach: by requests to other
-origins, or by a name of its own that it points to the server's address (DNS rebinding). A server
-for one machine must not act for such pages. Other programs can send any Host and Origin: these
-checks protect browsers' users, and keep nobody else out.
+A page of a foreign site can reach every server that its visitor can reach: by requests to another
+origin, or by a name of the site that leads to the server's address (DNS rebinding). A server for one
+machine must not act for such pages. Other programs can send any Host and Origin: these checks
+protect users of browsers, and do not keep other programs out.
 """
 
 import ipaddress
@@ -41,8 +41,8 @@ class SiteRules(Struct, frozen=True, kw_only=True):
     name, unless it listens on loopback. `public_url`: its URL from outside, if known; the name in
     it is answered, too. `origins`: origins whose pages may call it; `*` means every origin, but
     only pages of this machine if the server is known by no name and listens on loopback, or if it
-    is `private`: would call private addresses for strangers. The other fields say in an error how
-    to change the two lists.
+    is `private`: it calls private addresses when strangers ask. The other fields tell readers of an
+    error how to change the two lists.
     """
 
     hosts: tuple[str, ...] = ()
@@ -104,7 +104,7 @@ class SiteCheck:
 
 
 def _name(authority: str) -> str:
-    """Return a host's name without its port; empty if it is none."""
+    """Return a host's name without its port; empty if it is malformed."""
     parts = _AUTHORITY(authority)
     return _plain(parts[1] or parts[2]) if parts else ""
 

@@ -56,7 +56,7 @@ class TlsListener:
         return self._is_serving
 
     def close(self) -> None:
-        """Stop listening, and end handshakes: nothing was asked on their connections."""
+        """Stop listening, and end handshakes: no request has arrived on their connections."""
         if self._is_serving:
             self._is_serving = False
             self._loop.remove_reader(self._socket)

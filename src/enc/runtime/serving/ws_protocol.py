@@ -109,7 +109,7 @@ class WebSocketProtocol(WebSocketsSansIOProtocol):
             self.peer.set_incoming(size + self._waiting)
 
     def _frame_ended(self) -> None:
-        """Let the time of the next message begin, unless the frame came between those of one."""
+        """Start the time of the next message, unless the frame came between the frames of one."""
         if not self.frames:
             self.waiting_since = None
 

@@ -127,7 +127,7 @@ def _check_endpoint(db: sqlite3.Connection, q: int) -> str | None:
         return "confirmed_at: the endpoint is both confirmed and held"
     numbers = (confirmed_at or 0, challenges, held_until, missing)
     are_whole = all(isinstance(number, int) and number >= 0 for number in numbers)
-    return None if are_whole and suspended in (0, 1) else "the state of its endpoint: not a state"
+    return None if are_whole and suspended in (0, 1) else "the state of its endpoint: invalid values"
 
 
 def _check_batches(db: sqlite3.Connection, q: int, logs: _Logs, outbox: list[_Run]) -> str | None:
