@@ -7,12 +7,15 @@ from msgspec import Struct
 
 from enc.core.errors import InvalidCommit, MisuseError
 from enc.core.primitives.signing import Alg
-from enc.core.primitives.types import PREDEFINED, PREDEFINED_V1, Commit
+from enc.core.primitives.types import PREDEFINED, PREDEFINED_V1, REGISTRY_TYPES, Commit
 from enc.core.rules.ac_bundle import operations_of
 from enc.core.rules.content import AC_OPERATIONS, check_operation, content_object
 from enc.core.rules.dialect import Dialect, RolesUnknownError, StateOrRoles, TypedContent
 from enc.core.rules.v1.content import ANY_BITS, OPERATIONS, is_bitmask, read_identity, read_operation, wire_bitmask
 from enc.core.rules.v1.manifest_parts import OWNER
+
+READ_BY_RULES = (PREDEFINED | PREDEFINED_V1 | REGISTRY_TYPES) - {"Update"}
+"""Types of either version whose contents the rules read."""
 
 
 def dialect_of(enc_v: int) -> Dialect:

@@ -123,6 +123,7 @@ PARTS: Schema = {
             ),
         },
     ),
+    "OwnSlot": shape("Names an identity's Own slot.", derived(request_bodies.OwnSlot), is_open=True),
     "Delivery": shape(
         "An endpoint and its state; `queue`, which spans all enclaves of the node, only for its recipient.",
         {

@@ -8,12 +8,13 @@ import re
 from itertools import islice
 
 from enc.core.errors import InvalidCommit
-from enc.core.primitives.types import PREDEFINED, PREDEFINED_V1, REGISTRY_TYPES, Commit
+from enc.core.primitives.types import Commit
+from enc.core.rules.dialects import READ_BY_RULES
 
 MAX_PARTS = 32_768
 """Most strings, commas, colons and opening brackets: nearly twice what 1,000 operations need."""
-PARSED = (PREDEFINED | PREDEFINED_V1 | REGISTRY_TYPES) - {"Manifest", "Update"}
-"""Types whose contents the rules read. A Manifest has a bound of its own, and is parsed apart."""
+PARSED = READ_BY_RULES - {"Manifest"}
+"""A Manifest has a bound of its own, and is parsed apart."""
 
 _part = re.compile(r'"(?:[^"\\]++|\\.)*+"?|[,:\[{]', re.DOTALL).finditer
 """Matches a string also without its end, so that no text is read twice."""
