@@ -20,6 +20,7 @@ from websockets.sync.client import connect
 
 from enc.core.log.commit import wire_commit
 from enc.core.session.envelope import open_answer
+from enc.core.trees.state_key import own_slot
 from enc.node.openapi.document import document
 from tests.core.world import give, move, person
 from tests.node.openapi.openapi_document import (
@@ -240,13 +241,22 @@ INSIDE = schemathesis.openapi.from_dict(unsealed(), config=schemathesis.Config(s
 INSIDE.config.phases.coverage.unexpected_methods = set()
 
 
+def is_hash(text: str) -> bool:
+    return re.fullmatch("[0-9a-f]{64}", text) is not None
+
+
 def grounded(value: Any, known: list[bytes], field: str = "") -> Any:
     """Return the value with existing ids, indexes and sizes, as valid as before."""
     if isinstance(value, dict):
-        return {name: grounded(inner, known, name) for name, inner in value.items()}
+        found = {name: grounded(inner, known, name) for name, inner in value.items()}
+        match found:
+            case {"key": str(key), "own": {"identity": str(owner), "key": str(name)}}:
+                if is_hash(key) and is_hash(owner):
+                    found["key"] = own_slot(bytes.fromhex(owner), name).hex()
+        return found
     if isinstance(value, list):
         return [grounded(inner, known, field) for inner in value]
-    if isinstance(value, str) and re.fullmatch("[0-9a-f]{64}", value):
+    if isinstance(value, str) and is_hash(value):
         return [*(item.hex() for item in known), value][sum(value.encode()) % (len(known) + 1)]
     if isinstance(value, float) and value.is_integer():  # JSON Schema takes 1.0 for an integer, the protocol does not
         return grounded(int(value), known, field)

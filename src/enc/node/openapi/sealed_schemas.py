@@ -123,14 +123,18 @@ PARTS: Schema = {
             ),
         },
     ),
-    "OwnSlot": shape("Names an identity's Own slot.", derived(request_bodies.OwnSlot), is_open=True),
+    "OwnSlot": shape(
+        "An identity's Own slot; `key` beside it must be the hash of both.",
+        derived(request_bodies.OwnSlot, {"key": text("As in the slot's content.")}),
+        is_open=True,
+    ),
     "Delivery": shape(
         "An endpoint and its state; `queue`, which spans all enclaves of the node, only for its recipient.",
         {
             "identity": KEY,
             "trait": text("For which it is registered."),
             "url": text("Where it is."),
-            "state": enum(*get_args(EndpointState)),
+            "state": enum("Whether the node delivers to it.", *get_args(EndpointState)),
             "has_dead": {"type": "boolean"},
             "last_error": text("A few words, or empty."),
             "last_error_at": {"type": ["integer", "null"]},

@@ -91,8 +91,8 @@ FIELDS: Schema = {
 
 def properties_of(struct: type[Struct]) -> tuple[Schema, set[str]]:
     """Return the properties and the required names that msgspec derives from a struct."""
-    (own,), components = msgspec.json.schema_components([struct], ref_template="{name}")
-    schema = components[own["$ref"]]
+    (own,), components = msgspec.json.schema_components([struct], ref_template="#/components/schemas/{name}")
+    schema = components[own["$ref"].rpartition("/")[2]]
     return schema["properties"], set(schema["required"])
 
 
