@@ -121,8 +121,13 @@ class Preparation:
             self._open = turn, began
         else:
             self._queue.finish(turn, self._clock() - began)
-        self._waiting -= Counter([_sender(admitted)])
+        self._forget_one(_sender(admitted))
         return [admitted]
+
+    def _forget_one(self, sender: _Sender) -> None:
+        self._waiting[sender] -= 1
+        if not self._waiting[sender]:
+            del self._waiting[sender]
 
     def _judge(self, job: _Job, began: float) -> Judgement | None:
         """Judge on for one slice; return None if that was not enough."""
