@@ -268,6 +268,22 @@ async def test_addresses_get_slots_in_turn() -> None:
     assert held.index("one") <= 2
 
 
+async def test_one_address_does_not_hold_all_slots() -> None:
+    slots, never, held = FairSlots(8), asyncio.Event(), list[str]()
+
+    async def read(address: str) -> None:
+        async with slots.hold(address):
+            held.append(address)
+            await never.wait()
+
+    tasks = [asyncio.create_task(read(address)) for address in ["crowd"] * 20 + ["one"]]
+    await quiet()
+    assert held == ["crowd", "crowd", "one"]
+    never.set()
+    await asyncio.gather(*tasks)
+    assert held.count("crowd") == 20
+
+
 @pytest.mark.parametrize("is_granted", [False, True])
 async def test_a_task_that_is_cancelled_frees_its_slot(is_granted: bool) -> None:
     slots, never = FairSlots(1), asyncio.Event()
