@@ -226,6 +226,16 @@ def test_what_changes_a_right_meanwhile_is_judged_anew(judged: list[str]) -> Non
     assert judged == ["Move", "AC_Bundle"]
 
 
+def test_a_long_slot_waits_for_its_turn_and_is_judged_then(judged: list[str]) -> None:
+    host = Host(MemoryStore())
+    enclave = host.found()
+    slot = host.commit(enclave, "alice", "Shared", {"key": "topic", "value": "x" * MIN_SIZES["Shared"]})
+    (ready,) = prepared(host, slot)
+    assert ready.judgement is None
+    assert isinstance(outcome(host, [ready]), Receipt)
+    assert judged == ["Shared"]
+
+
 def test_a_rejection_is_prepared_too(judged: list[str]) -> None:
     host = Host(MemoryStore())
     enclave = host.found(moves=MOVES)

@@ -23,10 +23,12 @@ from enc.core.primitives.types import Commit
 from enc.core.trees.sparse_merkle import hash_leaves
 from enc.node.ops.internal_errors import internal_error
 from enc.node.sequence.admitted import AdmittedCommit, Judgement
+from enc.node.sequence.content_parts import PARSED
 from enc.runtime.fair_queue import FairQueue, Turn
 
-MIN_SIZES = {"AC_Bundle": 512, "Manifest": 2048}
-"""Length of the content from which commits of a type are prepared. Each operation of a bundle, and
+PREPARED = frozenset(["AC_Bundle", "Manifest"])
+MIN_SIZES = {**dict.fromkeys(PARSED, 2048), "AC_Bundle": 512, "Manifest": 2048}
+"""Length of the content from which commits of a type wait for their sender's turn. Each operation of a bundle, and
 each member that a Manifest names, takes about 0.2 ms, most of that after it was judged: 1,024 of
 these commits in one batch would keep others waiting for a second and more.
 """
@@ -85,7 +87,7 @@ class Preparation:
         ready = list[AdmittedCommit]()
         for each in admitted:
             sender = _sender(each)
-            if sender in self._waiting or _takes_long(each.commit):
+            if sender in self._waiting or _needs_turn(each.commit):
                 self._queue.put(sender, _Job(each))
                 self._waiting[sender] += 1
             else:
@@ -117,7 +119,7 @@ class Preparation:
         """Return the commit if it is ready."""
         job, began = turn.item, self._clock()
         admitted = job.admitted
-        if _takes_long(admitted.commit):
+        if admitted.commit.type in PREPARED:
             try:
                 judgement = self._judge(job, began)
             except Exception as e:  # then the sequencer judges it, and answers with the error
@@ -152,7 +154,7 @@ class Preparation:
         return None
 
 
-def _takes_long(commit: Commit) -> bool:
+def _needs_turn(commit: Commit) -> bool:
     least = MIN_SIZES.get(commit.type)
     return least is not None and len(commit.content or "") >= least
 
