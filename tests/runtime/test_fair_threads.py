@@ -87,6 +87,26 @@ def test_who_has_too_many_waiting_is_refused_and_gives_way(threads: FairThreads)
     asyncio.run(ask())
 
 
+def test_a_job_that_nobody_waits_for_gives_way_too() -> None:
+    threads, slow = FairThreads(1, 2, 2, name="test"), Slow()
+
+    async def ask() -> str:
+        running = asyncio.ensure_future(threads.run("first", slow.work))
+        await slow.until_running(1)
+        waiting = [asyncio.ensure_future(threads.run("greedy", lambda: "quick")) for _ in range(2)]
+        await asyncio.sleep(0)
+        waiting[1].cancel()
+        await asyncio.gather(waiting[1], return_exceptions=True)
+        other = asyncio.ensure_future(threads.run("other", lambda: "other"))
+        await asyncio.sleep(0)
+        slow.end()
+        assert await asyncio.gather(running, waiting[0]) == ["slow", "quick"]
+        return await other
+
+    assert asyncio.run(ask()) == "other"
+    threads.close()
+
+
 def test_one_thread_serves_all() -> None:
     threads = FairThreads(1, 10, 10, name="test")
 

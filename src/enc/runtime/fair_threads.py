@@ -37,7 +37,7 @@ class FairThreads:
         """
         job = _Job(work)
         displaced = self._queue.put((sender,), job)
-        if displaced is not None:
+        if displaced is not None and displaced.result.set_running_or_notify_cancel():
             displaced.result.set_exception(self._queue.full())
         self._executor.submit(self._work)
         return await asyncio.wrap_future(job.result)

@@ -9,6 +9,7 @@ import pytest
 from enc.core.errors import DecryptFailed, InvalidQuery, InvalidSession, MisuseError, SessionExpired
 from enc.core.primitives.sealing import challenge_key, push_key, seal_text
 from enc.core.session.envelope import (
+    MAX_BRACKETS,
     OpenedPush,
     challenge_answer,
     is_challenge_answer,
@@ -51,6 +52,14 @@ def test_a_request_opens_to_what_was_asked_and_its_answer_opens_again() -> None:
     answer = seal_answer(answered.keys, {"events": []}, NONCE)
     assert answer["type"] == "Response"
     assert open_answer(client_keys(SESSION, NODE.public, ENCLAVE), json.dumps(answer)) == {"events": []}
+
+
+def test_a_request_has_a_bounded_number_of_brackets() -> None:
+    body: dict[str, object] = {"session": SESSION.token.hex(), "filter": {"id": [[] for _ in range(MAX_BRACKETS - 3)]}}
+    assert opened(sealed_inside(body))
+    body["more"] = {}
+    with pytest.raises(InvalidQuery, match=r"^content: over 16,384 opening brackets"):
+        opened(sealed_inside(body))
 
 
 def test_an_answer_may_be_a_list() -> None:

@@ -1,6 +1,7 @@
 """Live events reach subscribers in short slices of the loop's time, in turn by their addresses."""
 
 import asyncio
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -8,7 +9,7 @@ import pytest
 from enc.core.rules.v2.access import PolicyV2
 from enc.node.api import live_events
 from enc.node.api.fair_slots import FairSlots
-from enc.node.api.live_events import SLICE_S
+from enc.node.api.live_events import SLICE_S, Backlog, LiveEvents
 from enc.node.api.subscriptions import QuerySubscription, SubscriptionHub
 from tests.core.world import give
 from tests.node.api.websocket_stage import ROOM, Reader, Socket, Stage, quiet
@@ -152,6 +153,51 @@ async def test_a_slice_ends_and_the_loop_runs_before_the_next(monkeypatch: pytes
     assert max(b - a for a, b in zip([0, *seen], seen, strict=False)) == 4
 
 
+async def test_a_slice_ends_also_among_subscriptions_that_are_not_live(monkeypatch: pytest.MonkeyPatch) -> None:
+    stage = Stage(per_connection=64)
+    enclave = stage.found()
+    await subscribed(stage, stage.reader("bob", enclave), "a", 40)
+    await quiet()
+    looks = list[str]()
+
+    def live(subscription: QuerySubscription) -> bool:
+        stage.work += SLICE_S * 0.26
+        looks.append(subscription.sub_id)
+        return False
+
+    monkeypatch.setattr(QuerySubscription, "live", property(live, lambda *_: None), raising=False)
+    assert max(await growth(stage, enclave, looks, 120)) == 4
+
+
+async def test_a_slice_ends_also_among_addresses(monkeypatch: pytest.MonkeyPatch) -> None:
+    stage = Stage()
+    enclave = stage.found()
+    for i in range(20):
+        await subscribed(stage, stage.reader("bob", enclave), f"10.0.0.{i}")
+    puts, plain = list[str](), LiveEvents.put
+
+    def put(live: LiveEvents, backlog: Backlog, *args: Any) -> None:
+        stage.work += SLICE_S * 0.26
+        puts.append(backlog.address)
+        plain(live, backlog, *args)
+
+    monkeypatch.setattr(LiveEvents, "put", put)
+    delivered = slow(stage, monkeypatch, 0)
+    assert max(await growth(stage, enclave, puts, 20)) == 4
+    await quiet()
+    assert len(delivered) == 60
+
+
+async def growth(stage: Stage, enclave: bytes, found: list[str], end: int) -> list[int]:
+    """Publish three events at once. Return by how much the list grew in each turn of the loop."""
+    seen = [0]
+    stage.talk(enclave, 3)
+    while seen[-1] < end:
+        await asyncio.sleep(0)
+        seen.append(len(found))
+    return [after - before for before, after in pairwise(seen)]
+
+
 async def test_many_subscriptions_of_one_address_do_not_delay_another_s(monkeypatch: pytest.MonkeyPatch) -> None:
     stage = Stage(per_connection=64, subscriptions=300)
     enclave, other = stage.found(), stage.found(meta={"n": 2})
@@ -220,6 +266,22 @@ async def test_addresses_get_slots_in_turn() -> None:
     await asyncio.gather(*tasks)
     assert len(held) == 21
     assert held.index("one") <= 2
+
+
+async def test_one_address_does_not_hold_all_slots() -> None:
+    slots, never, held = FairSlots(8), asyncio.Event(), list[str]()
+
+    async def read(address: str) -> None:
+        async with slots.hold(address):
+            held.append(address)
+            await never.wait()
+
+    tasks = [asyncio.create_task(read(address)) for address in ["crowd"] * 20 + ["one"]]
+    await quiet()
+    assert held == ["crowd", "crowd", "one"]
+    never.set()
+    await asyncio.gather(*tasks)
+    assert held.count("crowd") == 20
 
 
 @pytest.mark.parametrize("is_granted", [False, True])

@@ -241,6 +241,47 @@ async def test_the_number_of_long_reads_is_bounded(monkeypatch: pytest.MonkeyPat
     assert await again == "c"
 
 
+@pytest.mark.parametrize("identities", [False, True])
+async def test_the_long_reads_of_one_address_keep_no_other_s_out(
+    monkeypatch: pytest.MonkeyPatch, identities: bool
+) -> None:
+    monkeypatch.setattr(read_pool, "MAX_LONG_READS", 4)
+    pool = Pool()
+    many = [pool.ask("a", pool.read(f"a{i}", 100, 0.01, bytes([i]) * 32 if identities else None)) for i in range(8)]
+    await asyncio.sleep(0)
+    for _ in range(40):
+        pool.hands.turn()
+    others = [pool.ask("b", pool.read("b", 10, 0.01, BOB)), pool.ask("c", pool.read("c", 10, 0.01, ALICE))]
+    await pool.all()
+    assert [await other for other in others] == ["b", "c"]
+    found = await asyncio.gather(*many, return_exceptions=True)
+    assert "a0" in found
+    assert {type(each) for each in found} <= {str, Unavailable}
+    assert not len(pool.pool._long)
+
+
+async def test_a_long_read_that_is_ended_frees_what_it_holds_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(read_pool, "MAX_LONG_READS", 2)
+    pool, freed = Pool(), list[str]()
+
+    def read(name: str) -> Steps[str]:
+        try:
+            return (yield from pool.read(name, 100, 0.01, name.encode() * 16))
+        finally:
+            freed.append(name)
+
+    many = [pool.ask("a", read(name)) for name in ("a1", "a2")]
+    other = pool.ask("b", read("b1"))
+    await asyncio.sleep(0)
+    while not freed:
+        pool.hands.turn()
+    assert freed == ["a2"]
+    await pool.all()
+    with pytest.raises(Unavailable, match="too many long requests"):
+        await many[1]
+    assert [await many[0], await other] == ["a1", "b1"]
+
+
 async def test_a_read_that_nobody_waits_for_is_dropped() -> None:
     pool = Pool()
     task = pool.ask("a", pool.read("x", 100, 0.01))
@@ -249,7 +290,7 @@ async def test_a_read_that_nobody_waits_for_is_dropped() -> None:
     task.cancel()
     await pool.all()
     assert len(pool.ran) == 2
-    assert not pool.pool._long
+    assert not len(pool.pool._long)
 
 
 def test_steps_can_be_run_at_once() -> None:

@@ -356,7 +356,8 @@ async def test_who_has_taken_everything_is_not_cut_however_long_the_store_takes(
 async def test_only_so_many_slices_are_read_at_once() -> None:
     stage = Stage()
     enclave = stage.found()
-    sockets, bob = [Socket(stage) for _ in range(websocket.MAX_CONCURRENT_READS + 4)], stage.reader("bob", enclave)
+    addresses = [f"10.0.0.{i % 10}" for i in range(websocket.MAX_CONCURRENT_READS + 4)]
+    sockets, bob = [Socket(stage, address) for address in addresses], stage.reader("bob", enclave)
     for socket in sockets:
         socket.say(bob.query("s"))
     await quiet()

@@ -1,6 +1,7 @@
 """Subscriptions without a socket: failures and limits."""
 
 import os
+import tracemalloc
 from collections.abc import Iterator
 from typing import Any
 
@@ -116,6 +117,22 @@ async def test_nonsense_is_answered_by_an_error_and_the_connection_lives_on(sent
     assert (error["type"], error["code"]) == ("Error", code)
     socket.say(encode(wire_commit(stage.commit(enclave, "alice", "message", "as bytes"))))
     assert (await socket.next())["type"] == "Receipt"
+
+
+@pytest.mark.parametrize("field", ["type", "sub_id"])
+async def test_nothing_is_built_from_a_field_of_the_wrong_type(field: str) -> None:
+    """The parser would hold the event loop for over a quarter of a second."""
+    socket = Socket(Stage())
+    text = f'{{"{field}":[' + "[[]]," * 400_000 + "0]}"
+    tracemalloc.start()
+    try:
+        socket.say(text)
+        error = await socket.next()
+        _, most = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert (error["code"], error["message"]) == ("INVALID_QUERY", f"{field}: expected `str | null`, got `array`")
+    assert most < 5 * len(text)
 
 
 @pytest.mark.parametrize("type_", ["Pull", "Inclusion_Proof", "State_Proof", "Checkpoint", "Export", "Deliveries"])

@@ -1,5 +1,6 @@
 """Status for operators: info, health and metrics."""
 
+import threading
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -50,6 +51,26 @@ def test_health(monkeypatch: pytest.MonkeyPatch) -> None:
             assert health(node) == (503, "failing")
             assert node.get("/health").json()["reason"] == "the store cannot be written: SQLITE_FULL"
         assert health(node) == (200, "ok")
+
+
+def test_metrics_that_take_long_keep_nobody_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Counting the push queues takes longer with each of them, and none is ever deleted."""
+    with Served() as node, ThreadPoolExecutor(2) as pool:
+        counting, go_on, plain = threading.Semaphore(0), threading.Event(), node.store.count
+
+        def count() -> int:
+            counting.release()
+            assert go_on.wait(PATIENCE_S)
+            return plain()
+
+        node.on_loop(lambda: node.node.metrics.gauge("enc_test", "Waits", count))
+        pages = [pool.submit(node.get, "/metrics") for _ in range(2)]
+        try:
+            assert counting.acquire(timeout=PATIENCE_S)
+            assert good(node.get("/info"))["seq_pub"] == pub("node")
+        finally:
+            go_on.set()
+        assert [page.result().status_code for page in pages] == [200, 200]
 
 
 def test_health_of_a_node_whose_clock_stands_behind() -> None:

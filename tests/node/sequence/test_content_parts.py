@@ -8,16 +8,16 @@ import pytest
 from enc.core.errors import InvalidCommit
 from enc.core.log.commit import build_commit, wire_commit
 from enc.core.primitives.encoding import compact_json
-from enc.node.sequence.content_parts import MAX_PARTS, check_parts
+from enc.node.sequence.content_parts import MAX_BUNDLE_PARTS, MAX_PARTS, MAX_VALUE_PARTS, check_parts
 from tests.core.world import START, person, pub
 from tests.node.served import SMALL, Served, bad
 
 JUNK: dict[str, str] = {
-    "numbers": "[" + "0," * MAX_PARTS + "0]",
-    "lists": "[" + "[]," * MAX_PARTS + "[]]",
-    "objects": "[" + "{}," * MAX_PARTS + "{}]",
-    "strings": "[" + '"",' * MAX_PARTS + '""]',
-    "names": json.dumps({f"{i}": 0 for i in range(MAX_PARTS)}),
+    "numbers": "[" + "0," * MAX_BUNDLE_PARTS + "0]",
+    "lists": "[" + "[]," * MAX_BUNDLE_PARTS + "[]]",
+    "objects": "[" + "{}," * MAX_BUNDLE_PARTS + "{}]",
+    "strings": "[" + '"",' * MAX_BUNDLE_PARTS + '""]',
+    "names": json.dumps({f"{i}": 0 for i in range(MAX_BUNDLE_PARTS)}),
 }
 
 
@@ -28,7 +28,7 @@ def check(type_: str, content: str) -> None:
 @pytest.mark.parametrize("junk", JUNK.values(), ids=JUNK)
 @pytest.mark.parametrize("type_", ["AC_Bundle", "Shared", "Own", "Grant", "Migrate", "Delete", "Reg_Enclave"])
 def test_more_than_the_most_is_refused_whatever_it_is(type_: str, junk: str) -> None:
-    with pytest.raises(InvalidCommit, match=r"^content: this node accepts at most 32,768"):
+    with pytest.raises(InvalidCommit, match=r"^content: this node accepts at most (32,768|8,192|256) "):
         check(type_, f'{{"key":"k","value":{junk}}}')
 
 
@@ -47,10 +47,17 @@ def test_a_bundle_of_1000_operations_with_all_fields_is_accepted() -> None:
     check("AC_Bundle", json.dumps({"operations": [{**each, "note": "a", "more": [1, 2]}] * 1000}))
 
 
-def test_the_most_is_accepted() -> None:
-    check("Shared", "[" + "0," * (MAX_PARTS - 1) + "0]")
+@pytest.mark.parametrize(
+    ("type_", "most"),
+    [
+        *[("AC_Bundle", MAX_BUNDLE_PARTS), ("Shared", MAX_VALUE_PARTS), ("Own", MAX_VALUE_PARTS)],
+        *[("Reg_Node", MAX_VALUE_PARTS), ("Grant", MAX_PARTS), ("Force_Move", MAX_PARTS), ("Migrate", MAX_PARTS)],
+    ],
+)
+def test_the_most_is_accepted(type_: str, most: int) -> None:
+    check(type_, "[" + "0," * (most - 1) + "0]")
     with pytest.raises(InvalidCommit):
-        check("Shared", "[" + "0," * MAX_PARTS + "0]")
+        check(type_, "[" + "0," * most + "0]")
 
 
 def test_a_node_refuses_it() -> None:

@@ -11,9 +11,8 @@ from enc.core.machine import enclave as machine
 from enc.core.primitives.encoding import compact_json
 from enc.core.primitives.types import Commit, Receipt
 from enc.core.trees import sparse_merkle
-from enc.node.sequence import preparation as module
 from enc.node.sequence.admitted import AdmittedCommit, Judgement
-from enc.node.sequence.preparation import MIN_SIZE, SLICE_S, Preparation
+from enc.node.sequence.preparation import BASE_SIZE, MIN_SIZES, READY_SIZE, SLICE_S, Preparation
 from enc.node.store.stored_enclave_reader import StoredEnclaveReader
 from tests.core.world import START, person, pub
 from tests.node.memory_store import MemoryStore
@@ -45,8 +44,8 @@ class Work:
         return found
 
 
-def waiting(name: str, sender: str, address: str = "a", *, long: bool = True) -> AdmittedCommit:
-    content, type_ = ("x" * MIN_SIZE, "AC_Bundle") if long else ("", "note")
+def waiting(name: str, sender: str, address: str = "a", *, long: bool = True, size: int = READY_SIZE) -> AdmittedCommit:
+    content, type_ = ("x" * size, "AC_Bundle") if long else ("", "note")
     commit = build_commit(person(sender), bytes(32), type_, content, START, ((name[:4], ""),))
     return AdmittedCommit(commit, name, address)
 
@@ -60,7 +59,7 @@ def test_only_large_ones_and_those_behind_them_wait() -> None:
     assert [each.sender for each in work.preparation.sort([waiting("last", "alice", long=False)])] == ["last"]
 
 
-def test_a_slice_ends_a_turn_and_one_commit_at_most_is_ready_after_it() -> None:
+def test_a_slice_ends_a_turn_and_one_large_commit_at_most_is_ready_after_it() -> None:
     work = Work(long=7, brief=1)
     work.preparation.sort([waiting("long", "alice"), waiting("brief", "bob"), waiting("brief", "carol")])
     ready = list[list[str]]()
@@ -71,6 +70,42 @@ def test_a_slice_ends_a_turn_and_one_commit_at_most_is_ready_after_it() -> None:
         work.preparation.settle()
     assert [len(each) for each in ready] == [0, 1, 1, 0, 1]
     assert ready[-1] == ["long"]
+
+
+def test_short_ones_are_ready_together_up_to_a_size() -> None:
+    work = Work(tiny=0)
+    least = MIN_SIZES["AC_Bundle"]
+    work.preparation.sort([waiting(f"tiny{i}", f"m{i}", size=least) for i in range(20)])
+    ready = list[int]()
+    while work.preparation:
+        ready.append(len(work.preparation.advance()))
+        work.preparation.settle()
+    assert ready == [7, 7, 6]
+    assert 6 * (least + BASE_SIZE) < READY_SIZE <= 7 * (least + BASE_SIZE)
+
+
+def test_a_flood_of_short_ones_does_not_delay_another_address() -> None:
+    work, before = Work(tiny=0), 0
+    least = MIN_SIZES["AC_Bundle"]
+    work.preparation.sort([waiting(f"tiny{i}", f"m{i}", "mallory", size=least) for i in range(1000)])
+    work.preparation.sort([waiting("tiny of bob", "bob", "bob's", size=least)])
+    while "tiny of bob" not in (ready := [each.sender for each in work.preparation.advance()]):
+        before += len(ready)
+        work.now += len(ready) * SLICE_S
+        work.preparation.settle()
+    assert before <= 7
+
+
+def test_the_time_to_sequence_is_charged_by_size() -> None:
+    work, order = Work(some=0), list[str]()
+    for sender, size in (("large", READY_SIZE // 2), ("small", MIN_SIZES["AC_Bundle"])):
+        work.preparation.sort([waiting(f"some{i}", sender, sender, size=size) for i in range(12)])
+    while work.preparation:
+        ready = work.preparation.advance()
+        order += [each.address for each in ready]
+        work.now += sum(len(each.commit.content or "") for each in ready)
+        work.preparation.settle()
+    assert order[:12].count("small") >= 8
 
 
 def test_addresses_share_the_time_whatever_the_number_of_their_identities() -> None:
@@ -191,6 +226,16 @@ def test_what_changes_a_right_meanwhile_is_judged_anew(judged: list[str]) -> Non
     assert judged == ["Move", "AC_Bundle"]
 
 
+def test_a_long_slot_waits_for_its_turn_and_is_judged_then(judged: list[str]) -> None:
+    host = Host(MemoryStore())
+    enclave = host.found()
+    slot = host.commit(enclave, "alice", "Shared", {"key": "topic", "value": "x" * MIN_SIZES["Shared"]})
+    (ready,) = prepared(host, slot)
+    assert ready.judgement is None
+    assert isinstance(outcome(host, [ready]), Receipt)
+    assert judged == ["Shared"]
+
+
 def test_a_rejection_is_prepared_too(judged: list[str]) -> None:
     host = Host(MemoryStore())
     enclave = host.found(moves=MOVES)
@@ -235,5 +280,7 @@ def test_the_thread_prepares_and_finishes_before_it_stops() -> None:
     assert all(isinstance(result, Receipt) for _, result in host.outcomes)
 
 
-def test_the_least_size_is_that_of_a_few_operations() -> None:
-    assert len(bundle(Host(MemoryStore()), bytes(32), "alice", size=20).content or "") < module.MIN_SIZE
+def test_what_is_not_prepared_is_short() -> None:
+    host = Host(MemoryStore())
+    assert len(bundle(host, bytes(32), "alice", size=5).content or "") > MIN_SIZES["AC_Bundle"]
+    assert MIN_SIZES["AC_Bundle"] < len(compact_json(MANIFEST)) < MIN_SIZES["Manifest"]

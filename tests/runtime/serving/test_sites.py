@@ -112,6 +112,17 @@ def test_the_server_s_own_pages_may_call_it() -> None:
     assert outcome(rules, LOCAL, "enc.example.org", "https://localhost") is OriginNotAllowed
 
 
+def test_a_proxy_may_add_the_port_that_an_origin_leaves_out() -> None:
+    rules = SiteRules(origins=(), hosts=("enc.example.org",))
+    assert outcome(rules, LOCAL, "enc.example.org:443", "https://enc.example.org") is None
+    assert outcome(rules, LOCAL, "enc.example.org:80", "http://enc.example.org") is None
+    for host, origin in (
+        ("enc.example.org:80", "https://enc.example.org"),
+        ("enc.example.org:8443", "https://enc.example.org"),
+    ):
+        assert outcome(rules, LOCAL, host, origin) is OriginNotAllowed
+
+
 def test_a_private_server_takes_no_page_of_a_name_that_leads_to_it() -> None:
     """By DNS rebinding, a foreign page has the same Host and Origin."""
     rules = SiteRules(private=True)

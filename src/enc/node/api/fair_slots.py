@@ -9,6 +9,8 @@ from enc.runtime.fair_queue import FairQueue, Turn
 
 MAX_WAITING = 1 << 20
 """More than a node has subscriptions: nobody is refused a place in the queue."""
+SHARE = 4
+"""One address holds at most this part of the slots: a slot cannot be taken back."""
 
 
 class FairSlots:
@@ -16,7 +18,7 @@ class FairSlots:
 
     def __init__(self, count: int, clock: Callable[[], float] = time.perf_counter) -> None:
         self._free, self._clock = count, clock
-        self._queue: FairQueue[_Waiter] = FairQueue(MAX_WAITING, MAX_WAITING)
+        self._queue: FairQueue[_Waiter] = FairQueue(MAX_WAITING, MAX_WAITING, max_running=max(1, count // SHARE))
 
     @asynccontextmanager
     async def hold(self, address: str) -> AsyncIterator[None]:

@@ -9,7 +9,7 @@ order.
 import asyncio
 import time
 from collections import deque
-from collections.abc import Awaitable, Callable, Generator, Sequence
+from collections.abc import Awaitable, Callable, Generator, Iterator, Sequence
 from functools import cached_property
 
 from enc.core.errors import EncError
@@ -74,13 +74,18 @@ class LiveEvents:
     def __init__(self, clock: Callable[[], float] = time.perf_counter) -> None:
         self._queue: FairQueue[Backlog] = FairQueue(MAX_BACKLOGS, MAX_BACKLOGS)
         self._clock, self._is_running = clock, False
+        self._arrivals = deque[Iterator[None]]()
+        """What puts the batches into the backlogs, in order of arrival, one backlog a step."""
         self._tasks = set[asyncio.Task[None]]()
         self.bytes = 0
         """Bytes of all events that wait."""
 
-    def put(self, backlog: Backlog, batch: Batch, begin: Callable[[Backlog], Work]) -> None:
-        """Add a batch. `begin` returns the work on the backlog, if it is idle."""
-        size = sum(each.size for each in batch)
+    def spread(self, puts: Iterator[None]) -> None:
+        """Take in what calls `put` for a batch, once in each step."""
+        self._arrivals.append(puts)
+
+    def put(self, backlog: Backlog, batch: Batch, size: int, begin: Callable[[Backlog], Work]) -> None:
+        """Add a batch of `size` bytes. `begin` returns the work on the backlog, if it is idle."""
         if backlog.batches and self.bytes + size > MAX_BYTES:
             self._count(backlog, -backlog.bytes)
             backlog.batches.clear()
@@ -111,6 +116,10 @@ class LiveEvents:
     def _run(self, offload: Offload) -> None:
         until = self._clock() + SLICE_S
         while self._clock() < until:
+            if self._arrivals:
+                if next(self._arrivals[0], self) is self:
+                    self._arrivals.popleft()
+                continue
             turn = self._queue.take()
             if turn is None:
                 self._is_running = False

@@ -15,7 +15,8 @@ from collections.abc import Callable
 from concurrent.futures import Executor
 from typing import Any, Generic, Literal, TypeVar
 
-from enc.core.errors import Unavailable
+from enc.core.errors import EncError, Unavailable
+from enc.node.api.long_reads import LongReads
 from enc.node.read.request_handlers import SealedHandlers
 from enc.node.read.steps import Steps, one_step
 from enc.runtime.fair_queue import FairQueue
@@ -26,7 +27,7 @@ MAX_WAITING_READS = 512
 MAX_READS_PER_ADDRESS = 128
 """Most of them of one address."""
 MAX_LONG_READS = 32
-"""Most reads that were put back: each holds what it found until then, a page at most."""
+"""Most reads that were put back."""
 STEP_S = 0.02
 """Time after which a read goes back to the queue."""
 TOKEN_S = 0.005
@@ -43,7 +44,6 @@ class _Read(Generic[T]):
         self.address, self.steps, self._loop = address, steps, loop
         self.identity: bytes | None = None
         self.result: asyncio.Future[T] = loop.create_future()
-        self.is_long = False
         self.spent, self.paid = 0.0, 1.0
         """Processor time in tokens, and how many of them were taken."""
 
@@ -51,6 +51,11 @@ class _Read(Generic[T]):
         """Pass the result to the event loop. From any thread."""
         if not self._loop.is_closed():
             self._loop.call_soon_threadsafe(self._resolve, value, error)
+
+    def end(self, error: EncError) -> None:
+        """End a read that waits, and free what it holds."""
+        self.steps.close()
+        self.resolve(None, error)
 
     def _resolve(self, value: Any, error: BaseException | None) -> None:
         if self.result.done():
@@ -77,8 +82,7 @@ class ReadPool:
         self._identities, self._addresses = identities, addresses
         self._clock, self._cpu_clock = clock, cpu_clock
         self._queue: FairQueue[_Read[Any]] = FairQueue(MAX_WAITING_READS, MAX_READS_PER_ADDRESS, levels=2)
-        self._long = set[_Read[Any]]()
-        """Reads that were put back. Each is added and removed by the one thread that runs it."""
+        self._long = LongReads[_Read[Any]]()
 
     async def run(self, address: str, work: Callable[..., T], *args: Any) -> T:
         """Run a short read for an address on a reader thread and return its result.
@@ -93,8 +97,7 @@ class ReadPool:
         read.identity = identity
         displaced = self._queue.put((address, identity), read)
         if displaced is not None:
-            displaced.steps.close()
-            displaced.resolve(None, self._queue.full())
+            displaced.end(self._queue.full())
         self._executor.submit(self._work)
         return await read.result
 
@@ -108,7 +111,7 @@ class ReadPool:
         read, started, cpu = turn.item, self._clock(), self._cpu_clock()
         end: _End = "done"
         try:
-            if not read.result.cancelled():
+            if self._long.resume(read.address, read) and not read.result.cancelled():
                 end = self._advance(read, started)
         except StopIteration as e:
             read.resolve(e.value)
@@ -118,7 +121,7 @@ class ReadPool:
         self._queue.finish(turn, self._clock() - started)
         if end == "done":
             read.steps.close()
-            self._long.discard(read)
+            self._long.discard(read.address, read)
             return
         (self._queue.move if end == "opened" else self._queue.put_back)((read.address, read.identity), read)
         self._executor.submit(self._work)
@@ -132,11 +135,10 @@ class ReadPool:
                 if len(self._queue):  # from here on it is the identity's turn that counts
                     return "opened"
             if self._clock() - started >= STEP_S:
-                if not read.is_long and len(self._long) >= MAX_LONG_READS:
-                    raise Unavailable("too many long requests are running", retry_after_ms=1000)
-                read.is_long = True
-                self._long.add(read)
-                return "paused"
+                ended = self._long.keep(read.address, read, MAX_LONG_READS)
+                if ended is not None:
+                    ended.end(Unavailable("too many long requests are running", retry_after_ms=1000))
+                return "done" if ended is read else "paused"
 
     def _charge(self, read: _Read[Any], cpu_s: float) -> None:
         read.spent += cpu_s / TOKEN_S

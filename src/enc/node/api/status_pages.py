@@ -24,6 +24,8 @@ class StatusPages:
         """The last health check."""
         self._probe_until = 0.0
         """Loop time until which its result is reused."""
+        self._metrics_page: asyncio.Task[bytes] | None = None
+        """The page that is being made, for all who ask meanwhile."""
 
     async def info(self) -> tuple[int, str, bytes]:
         limits = self._config.limits
@@ -77,4 +79,8 @@ class StatusPages:
         return None
 
     async def prometheus(self) -> tuple[int, str, bytes]:
-        return 200, "text/plain; version=0.0.4; charset=utf-8", self._metrics.text()
+        """Return the page; it is made on another thread, since it counts all push queues."""
+        if self._metrics_page is None or self._metrics_page.done():
+            self._metrics_page = asyncio.get_running_loop().create_task(asyncio.to_thread(self._metrics.text))
+        text = await asyncio.shield(self._metrics_page)
+        return 200, "text/plain; version=0.0.4; charset=utf-8", text

@@ -10,7 +10,7 @@ leaf or a gate, the subscriber's read scope is looked up again, on another threa
 """
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Literal
 
@@ -19,7 +19,7 @@ from enc.core.log.filter import Filter
 from enc.core.primitives.types import Event
 from enc.core.session.session import SKEW, TransportKeys
 from enc.core.trees.state_key import identity_key
-from enc.node.api.live_events import Backlog, LiveEvents, Offload, Publication, Task, Work
+from enc.node.api.live_events import Backlog, Batch, LiveEvents, Offload, Publication, Task, Work
 from enc.node.ops.internal_errors import internal_error
 from enc.node.read.access import Access
 from enc.node.store.steps import Step
@@ -183,10 +183,15 @@ class SubscriptionHub:
         for enclave, batch in batches.items():
             listeners = self._by_enclave[enclave]
             listeners.newest = max(listeners.newest, batch[-1].event.seq)
-            for at in listeners.by_address.values():
-                self._live.put(at.backlog, batch, partial(self._deliver_all, at))
+            self._live.spread(self._put_all(list(listeners.by_address.values()), batch))
         if batches:
             self._live.run(self.offload)
+
+    def _put_all(self, places: "Sequence[_AtAddress]", batch: Batch) -> Iterator[None]:
+        size = sum(each.size for each in batch)
+        for at in places:
+            self._live.put(at.backlog, batch, size, partial(self._deliver_all, at))
+            yield
 
     def _deliver_all(self, at: "_AtAddress", backlog: Backlog) -> Work:
         while (batch := self._live.take(backlog)) is not None:
@@ -198,7 +203,7 @@ class SubscriptionHub:
                 for subscription in list(at.subscriptions):
                     if subscription.live and subscription.after < publication.event.seq:
                         yield from self._deliver_safely(subscription, publication)
-                        yield None
+                    yield None
 
     def _deliver_safely(self, subscription: QuerySubscription, publication: Publication) -> Work:
         before = subscription.after

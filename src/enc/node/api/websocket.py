@@ -46,8 +46,10 @@ NORMAL, OVERLOADED = 1000, 1013
 
 
 class _Message(Struct):
-    type: Any = None
-    sub_id: Any = None
+    """Its fields have types, so that the parser builds nothing else from what a peer sends."""
+
+    type: str | None = None
+    sub_id: str | None = None
 
 
 class _Hash(Struct):
@@ -225,15 +227,15 @@ class WebSocketConnection:
         if not self._commits:
             self._end_if_idle()
 
-    def _unsubscribe(self, sub_id: Any) -> None:
-        subscription = self._subscriptions.get(sub_id) if isinstance(sub_id, str) else None
+    def _unsubscribe(self, sub_id: str | None) -> None:
+        subscription = None if sub_id is None else self._subscriptions.get(sub_id)
         if subscription is None:
             raise InvalidQuery("sub_id: no such subscription on this connection")
         self._drop(subscription)
 
     # Subscriptions
 
-    def _subscribe(self, request: SealedRequest, offered: Any) -> None:
+    def _subscribe(self, request: SealedRequest, offered: str | None) -> None:
         if not (offered is None or _is_name(offered)):
             raise InvalidQuery(f"sub_id: expected a text of 1 to {MAX_SUB_ID} characters")
         if self._is_closing:
@@ -353,8 +355,8 @@ class WebSocketConnection:
         self._end_if_idle()
 
 
-def _is_name(offered: Any) -> bool:
-    return isinstance(offered, str) and 0 < len(offered) <= MAX_SUB_ID
+def _is_name(offered: str) -> bool:
+    return 0 < len(offered) <= MAX_SUB_ID
 
 
 def _subject_of(body: bytes) -> dict[str, str]:
@@ -368,7 +370,8 @@ def _subject_of(body: bytes) -> dict[str, str]:
         message = _message.decode(body)
     except (ValueError, RecursionError):
         return {}
-    return {"sub_id": message.sub_id} if message.type == "Query" and _is_name(message.sub_id) else {}
+    name = message.sub_id or ""
+    return {"sub_id": name} if message.type == "Query" and _is_name(name) else {}
 
 
 class PendingSubscription:

@@ -8,13 +8,16 @@ import re
 from itertools import islice
 
 from enc.core.errors import InvalidCommit
-from enc.core.primitives.types import Commit
+from enc.core.primitives.types import REGISTRY_TYPES, Commit
 from enc.core.rules.dialects import READ_BY_RULES
 
-MAX_PARTS = 32_768
-"""Most strings, commas, colons and opening brackets: nearly twice what 1,000 operations need."""
 PARSED = READ_BY_RULES - {"Manifest"}
 """A Manifest has a bound of its own, and is parsed apart."""
+MAX_PARTS, MAX_BUNDLE_PARTS, MAX_VALUE_PARTS = 256, 32_768, 8_192
+"""Most strings, commas, colons and opening brackets: of one operation, of an AC_Bundle (nearly twice
+what 1,000 operations need), and of what may hold a value of any form.
+"""
+_MOST = {"AC_Bundle": MAX_BUNDLE_PARTS, **dict.fromkeys(("Shared", "Own", *REGISTRY_TYPES), MAX_VALUE_PARTS)}
 
 _part = re.compile(r'"(?:[^"\\]++|\\.)*+"?|[,:\[{]', re.DOTALL).finditer
 """Matches a string also without its end, so that no text is read twice."""
@@ -22,11 +25,11 @@ _part = re.compile(r'"(?:[^"\\]++|\\.)*+"?|[,:\[{]', re.DOTALL).finditer
 
 def check_parts(commit: Commit) -> None:
     """Raise InvalidCommit if the content has too many parts. Reads no more than those."""
-    text = commit.content or ""
-    if commit.type not in PARSED or len(text) <= MAX_PARTS:
+    text, most = commit.content or "", _MOST.get(commit.type, MAX_PARTS)
+    if commit.type not in PARSED or len(text) <= most:
         return
-    if next(islice(_part(text), MAX_PARTS, None), None) is not None:
+    if next(islice(_part(text), most, None), None) is not None:
         raise InvalidCommit(
-            f"content: this node accepts at most {MAX_PARTS:,} strings, commas, colons and brackets in the JSON "
+            f"content: this node accepts at most {most:,} strings, commas, colons and brackets in the JSON "
             f"of a {commit.type}; put large data into an event of a type of your own, or into one string"
         )

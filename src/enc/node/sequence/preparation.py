@@ -23,10 +23,19 @@ from enc.core.primitives.types import Commit
 from enc.core.trees.sparse_merkle import hash_leaves
 from enc.node.ops.internal_errors import internal_error
 from enc.node.sequence.admitted import AdmittedCommit, Judgement
+from enc.node.sequence.content_parts import PARSED
 from enc.runtime.fair_queue import FairQueue, Turn
 
-MIN_SIZE = 4096
-"""Length of the content from which an AC_Bundle or a Manifest is prepared: some 40 operations."""
+PREPARED = frozenset(["AC_Bundle", "Manifest"])
+MIN_SIZES = {**dict.fromkeys(PARSED, 2048), "AC_Bundle": 512, "Manifest": 2048}
+"""Length of the content from which commits of a type wait for their sender's turn. Each operation of a bundle, and
+each member that a Manifest names, takes about 0.2 ms, most of that after it was judged: 1,024 of
+these commits in one batch would keep others waiting for a second and more.
+"""
+READY_SIZE = 4096
+"""Length of all contents from which no further commit is made ready: some 40 operations."""
+BASE_SIZE = 128
+"""What a commit counts beside its content."""
 SLICE_S = 0.003
 """Time for which one call of `advance` prepares."""
 MAX_WAITING = 1 << 20
@@ -65,8 +74,9 @@ class Preparation:
         self._begin, self._clock = begin, clock
         self._queue: FairQueue[_Job] = FairQueue(MAX_WAITING, MAX_WAITING, levels=2, jobs="commits")
         self._waiting = Counter[_Sender]()
-        self._open: tuple[Turn[_Job], float] | None = None
-        """The turn of a commit that is prepared and not sequenced yet, and when it began."""
+        self._open = list[tuple[Turn[_Job], float]]()
+        """The turns of commits that are ready and not sequenced yet, each with its cost so far."""
+        self._ready_size, self._ready_at = 0, 0.0
 
     def __bool__(self) -> bool:
         """Return whether any commit waits."""
@@ -77,7 +87,7 @@ class Preparation:
         ready = list[AdmittedCommit]()
         for each in admitted:
             sender = _sender(each)
-            if sender in self._waiting or _takes_long(each.commit):
+            if sender in self._waiting or _needs_turn(each.commit):
                 self._queue.put(sender, _Job(each))
                 self._waiting[sender] += 1
             else:
@@ -85,28 +95,31 @@ class Preparation:
         return ready
 
     def advance(self) -> list[AdmittedCommit]:
-        """Prepare for one slice, and return the commits that are ready, of which the last may have
-        been prepared. Call `settle` once they are sequenced.
+        """Prepare for one slice, and return the commits that are ready: few, and at most one that
+        takes long to sequence. Call `settle` once they are sequenced.
         """
         ready, began = list[AdmittedCommit](), self._clock()
-        while self._open is None and self._clock() - began < SLICE_S:
+        while self._ready_size < READY_SIZE and self._clock() - began < SLICE_S:
             turn = self._queue.take()
             if turn is None:
                 break
-            ready += self._run(turn)
+            if (admitted := self._run(turn)) is not None:
+                ready.append(admitted)
+        self._ready_at = self._clock()
         return ready
 
     def settle(self) -> None:
-        """Charge the last commit's sender for the whole time that it took."""
-        if self._open is not None:
-            turn, began = self._open
-            self._queue.finish(turn, self._clock() - began)
-            self._open = None
+        """Charge the senders of the last commits for the whole time that they took, by their size."""
+        took = self._clock() - self._ready_at
+        for turn, spent in self._open:
+            self._queue.finish(turn, spent + took * _size(turn.item.admitted) / self._ready_size)
+        self._open, self._ready_size = [], 0
 
-    def _run(self, turn: Turn[_Job]) -> list[AdmittedCommit]:
+    def _run(self, turn: Turn[_Job]) -> AdmittedCommit | None:
+        """Return the commit if it is ready."""
         job, began = turn.item, self._clock()
         admitted = job.admitted
-        if _takes_long(admitted.commit):
+        if admitted.commit.type in PREPARED:
             try:
                 judgement = self._judge(job, began)
             except Exception as e:  # then the sequencer judges it, and answers with the error
@@ -116,13 +129,17 @@ class Preparation:
                 if judgement is None:
                     self._queue.finish(turn, self._clock() - began)
                     self._queue.put_back(_sender(admitted), job)
-                    return []
+                    return None
             admitted = replace(admitted, judgement=judgement)
-            self._open = turn, began
-        else:
-            self._queue.finish(turn, self._clock() - began)
-        self._waiting -= Counter([_sender(admitted)])
-        return [admitted]
+        self._open.append((turn, self._clock() - began))
+        self._ready_size += _size(admitted)
+        self._forget_one(_sender(admitted))
+        return admitted
+
+    def _forget_one(self, sender: _Sender) -> None:
+        self._waiting[sender] -= 1
+        if not self._waiting[sender]:
+            del self._waiting[sender]
 
     def _judge(self, job: _Job, began: float) -> Judgement | None:
         """Judge on for one slice; return None if that was not enough."""
@@ -137,8 +154,13 @@ class Preparation:
         return None
 
 
-def _takes_long(commit: Commit) -> bool:
-    return commit.type in ("AC_Bundle", "Manifest") and len(commit.content or "") >= MIN_SIZE
+def _needs_turn(commit: Commit) -> bool:
+    least = MIN_SIZES.get(commit.type)
+    return least is not None and len(commit.content or "") >= least
+
+
+def _size(admitted: AdmittedCommit) -> int:
+    return BASE_SIZE + len(admitted.commit.content or "")
 
 
 def _sender(admitted: AdmittedCommit) -> _Sender:

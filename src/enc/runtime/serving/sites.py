@@ -16,7 +16,9 @@ from msgspec import Struct
 from enc.core.errors import PeerError
 
 _AUTHORITY = re.compile(r"(?:\[([0-9a-f:.]+)\]|([^\[\]:/@\s]+))(?::[0-9]*)?").fullmatch
-_ORIGIN = re.compile(r"https?://([^/\s?#@]+)").fullmatch
+_ORIGIN = re.compile(r"(https?)://([^/\s?#@]+)").fullmatch
+_PORTS = {"http": ":80", "https": ":443"}
+"""Ports that an Origin leaves out; a proxy may add them to Host."""
 _HEADERS = frozenset((b"host", b"origin"))
 _SHOWN = 100
 """Most characters of a header that an error repeats."""
@@ -94,8 +96,11 @@ class SiteCheck:
         parts = _ORIGIN(origin)
         if parts is None:
             return False
-        is_own = [parts[1]] == hosts and self._is_known(parts[1], local)
-        return is_own or ("*" in self._origins and is_loopback(_name(parts[1])))
+        scheme, authority = parts.groups()
+        is_own = [authority] == [host.removesuffix(_PORTS[scheme]) for host in hosts] and self._is_known(
+            authority, local
+        )
+        return is_own or ("*" in self._origins and is_loopback(_name(authority)))
 
     def _is_known(self, authority: str, local: str) -> bool:
         """Return whether this names the server: by loopback, its own address, or a configured name."""
