@@ -37,6 +37,8 @@ class StagedWitness:
         self.stage, self.enclave, self.folder = stage, enclave, folder
         self.identity, self.host = Identity(person(name)), f"{name}.witness.test"
         self.view: Any = None
+        self.asker = "127.0.0.1"
+        """The address from which requests come."""
         self._settings = {"enclaves": [f"{enclave.hex()}@{URL}"], "data": str(folder), **settings}
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
@@ -123,7 +125,7 @@ class StagedWitness:
         return self.do(self._ask, method, path, more)
 
     async def _ask(self, method: str, path: str, more: Any) -> httpx.Response:
-        transport = httpx.ASGITransport(self.service.app, raise_app_exceptions=False)
+        transport = httpx.ASGITransport(self.service.app, raise_app_exceptions=False, client=(self.asker, 123))
         async with httpx.AsyncClient(transport=transport, base_url=f"http://{self.host}") as client:
             return await client.request(method, path, **more)
 

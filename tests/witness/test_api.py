@@ -132,6 +132,18 @@ def test_one_address_may_bring_so_many(moving: Moving, looked: StagedWitness) ->
     assert looked.get("/heads"), "reads are free"
 
 
+def test_the_addresses_of_one_subscriber_share_a_rate(moving: Moving, looked: StagedWitness) -> None:
+    from enc.witness.main import SUBMITTED_BURST
+
+    head, found = moving.enclave.head(), list[int]()
+    for i in range(SUBMITTED_BURST + 3):
+        looked.asker = f"2001:db8::{i:x}"
+        found.append(looked.submit(head).status_code)
+    assert 429 in found
+    looked.asker = "2001:db8:0:1::1"
+    assert looked.submit(head).status_code == 200
+
+
 def test_so_many_requests_at_a_time(looked: StagedWitness, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(api, "MAX_REQUESTS", 0)
     assert refused(looked, "GET", "/") == (503, "UNAVAILABLE")

@@ -39,7 +39,7 @@ from enc.core.errors import (
 from enc.core.primitives.encoding import decode_json, unhex
 from enc.core.trees.cosigning import wire_cosigned
 from enc.core.trees.tree_head import WireHead, head_from_wire
-from enc.runtime.rate_limit import RateLimiter
+from enc.runtime.rate_limit import RateLimiter, address_key
 from enc.version import __version__
 from enc.witness.http_util import JSON, body, enclave_id, error_response, number, page, tagged
 from enc.witness.ledger import HeadLedger, LedgerRow
@@ -192,7 +192,7 @@ class WitnessApi:
     # Submitted
 
     async def _compare(self, request: Request) -> bytes:
-        self._rates.take(request.client.host if request.client else "")
+        self._rates.take(address_key(request.client.host if request.client else ""))
         wire = decode_json(await body(request), _submitted, InvalidQuery)
         watch = self._watches.get(enclave_id(wire.enclave))
         if watch is None:
