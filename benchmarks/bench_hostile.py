@@ -181,8 +181,8 @@ def slow_sources(node: Node) -> Attack:
 
 
 def bombs(node: Node) -> Attack:
-    """Return uploads of 10 kB that hold 64 MB each."""
-    calls = [archive(node.seq_pub, ["a" * (8 << 20)] * 8)[0] for _ in range(2)]
+    """Return uploads of 10 kB and 30 kB that hold 64 MB each: in contents that no node accepts, and in small ones."""
+    calls = [archive(node.seq_pub, ["a" * size] * ((64 << 20) // size))[0] for size in (8 << 20, 1 << 20) * 2]
     return Attack(port=node.port, calls=calls, seconds=ATTACK_S, connections=2)
 
 

@@ -26,8 +26,11 @@ from enc.core.machine.state import EnclaveState
 from enc.core.primitives.encoding import compact_json
 from enc.core.primitives.hashing import event_hash, sha256
 from enc.core.primitives.signing import PrivateKey
-from enc.core.primitives.types import Commit, Event
-from enc.node.imports.jobs import Importer, ImportJob, ImportPolicy
+from enc.core.primitives.types import Commit, CommitLimits, Event
+from enc.node.imports.context import ImportContext, ImportPolicy
+from enc.node.imports.disk_space import DiskSpace
+from enc.node.imports.jobs import Importer
+from enc.node.imports.log_import import ImportJob
 from enc.node.imports.orders import ImportOrder
 from enc.node.limits.quota import NO_QUOTA
 from enc.node.main import GC_THRESHOLD
@@ -121,6 +124,14 @@ def floor(checks: list[tuple[bytes, bytes, bytes]]) -> float:
     return 2 * (sum(times) / cores) / cores
 
 
+class ArchiveBytes(io.BytesIO):
+    """An archive that has arrived."""
+
+    @property
+    def size(self) -> int:
+        return len(self.getbuffer())
+
+
 def take_in(folder: Path, archive: bytes, migrate: Commit, events: int, now: int) -> float:
     """Return the seconds of an import, from the archive's first byte until the node serves the enclave."""
     store = SqliteStore(folder / "enc.db")
@@ -131,15 +142,26 @@ def take_in(folder: Path, archive: bytes, migrate: Commit, events: int, now: int
         may_create=lambda identity: True,
         rates=RateLimiter(0, 1, time.monotonic),
         quota=NO_QUOTA,
+        disk=DiskSpace(lambda: 1 << 50, 0),
         at_once=1,
         total_bytes=1 << 40,
+        max_ratio=100,
+        limits=CommitLimits(),
         max_manifest=1 << 20,
         private_endpoints=False,
     )
-    cores = frozenset(os.sched_getaffinity(0))
-    importer = Importer(store, states, sequencer, NEW, lambda: now, policy, cores)
+    context = ImportContext(
+        store=store,
+        states=states,
+        sequencer=sequencer,
+        key=NEW,
+        clock=lambda: now,
+        policy=policy,
+        cores=frozenset(os.sched_getaffinity(0)),
+    )
+    importer = Importer(context)
     began = time.perf_counter()
-    importer.start(ImportJob(ImportOrder(migrate, events - 1), None), io.BytesIO(archive))
+    importer.start(ImportJob(ImportOrder(migrate, events - 1), None), ArchiveBytes(archive), "")
     for thread in list(importer._threads):
         thread.join()
     took = time.perf_counter() - began

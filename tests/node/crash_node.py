@@ -33,6 +33,7 @@ from enc.node.api.websocket import WebSocketConnection
 from enc.node.config import load_config
 from enc.node.imports import replay as migration
 from enc.node.imports.jobs import Importer
+from enc.node.imports.log_import import LogImport
 from enc.node.imports.replay import StagedReplay
 from enc.node.imports.source_node import RemoteLog
 from enc.node.imports.uploads import Upload, Uploads
@@ -226,7 +227,7 @@ STARTING: Mapping[str, Place] = {
 }
 IMPORTING: Mapping[str, Place] = {
     "an order is accepted": after(Importer, "accept"),
-    "an import begins": before(Importer, "_import"),
+    "an import begins": before(LogImport, "run"),
     "a log has its place": after(SqliteStore, "stage"),
     "before a slice is written": before(SqliteStaging, "write"),
     "within a slice": statement("INSERT INTO events"),
@@ -237,17 +238,22 @@ IMPORTING: Mapping[str, Place] = {
     "within the adoption": statement("UPDATE enclaves"),
     "within the adoption, later": statement("INSERT INTO usage"),
     "all is adopted": after(SqliteStaging, "adopt"),
-    "before anybody hears": after(Importer, "_adopt"),
+    "before anybody hears": after(LogImport, "_adopt"),
 }
 PULLING: Mapping[str, Place] = {
     "before a page is asked for": before(RemoteLog, "_request_page"),
-    "a page has come": after(RemoteLog, "_request_page"),
+    "a page has come": after(RemoteLog, "_pack"),
+}
+FETCHED: Mapping[str, Place] = {
+    "all of a log has come": after(Importer, "start", lambda result, importer, job, *rest: job.order.source is not None)
 }
 SPOOLING: Mapping[str, Place] = {
     "an archive begins to come": after(Uploads, "add"),
     "some of an archive has come": after(Upload, "add_bytes"),
     "all of an archive has come": after(Upload, "rewind"),
-    "an archive stands in line": after(Importer, "start", lambda result, importer, job, archive: archive is not None),
+    "an archive stands in line": after(
+        Importer, "start", lambda result, importer, job, *rest: job.order.source is None
+    ),
 }
 FORCING: Mapping[str, Place] = {"a Migrate is signed": after(StagedReplay, "finalize")}
 SWEEPING: Mapping[str, Place] = {
@@ -270,6 +276,7 @@ POINTS: Mapping[str, Place] = {
     **STARTING,
     **IMPORTING,
     **PULLING,
+    **FETCHED,
     **SPOOLING,
     **FORCING,
     **SWEEPING,

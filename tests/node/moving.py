@@ -28,6 +28,8 @@ from enc.node.store.store_interface import Store
 from tests.core.world import START, person
 from tests.node.served import NODE, Enclave, Json, Served, good
 
+TURNS = 1_000_000
+"""Turns of the event loop after which an import counts as stuck."""
 WITH_ARCHIVE = {"content-type": "application/x-enc-import"}
 
 
@@ -40,11 +42,12 @@ def order(node: Served, migrate: Commit, source: str | None = None, archive: byt
 
 def ended(node: Served, import_: str) -> Json:
     """Wait for the end of an import and return its status."""
-    for thread in list(node.node.importer._threads):
-        thread.join()
-    status = good(node.get(f"/import/{import_}"))
-    assert status["status"] != "running"
-    return status
+    importer, id_ = node.node.importer, bytes.fromhex(import_)
+    for _ in range(TURNS):
+        status = node.on_loop(lambda: importer.status(id_))
+        if status is None or status.status != "running":
+            return good(node.get(f"/import/{import_}"))
+    raise AssertionError("the import did not end")
 
 
 def imported(node: Served, *what: Any, **more: Any) -> Json:

@@ -126,6 +126,8 @@ def test_the_defaults_are_those_promised() -> None:
         "imports.at_once": 2,
         "imports.archive_bytes": 8 << 30,
         "imports.total_bytes": 64 << 30,
+        "imports.max_ratio": 100,
+        "imports.keep_free_bytes": 1 << 30,
         "imports.uploads": 8,
         "imports.uploads_per_address": 4,
         "imports.uploads_bytes": 32 << 30,

@@ -30,8 +30,12 @@ from enc.node.api.status_pages import PROBE_S, StatusPages
 from enc.node.api.subscriptions import SubscriptionHub
 from enc.node.api.websocket import WebSocketApi, WebSocketLimits
 from enc.node.config import NodeConfig
-from enc.node.imports.jobs import Importer, ImportPolicy
-from enc.node.imports.uploads import UploadLimits, Uploads
+from enc.node.imports.context import ImportContext, ImportPolicy
+from enc.node.imports.disk_space import DiskSpace, free_bytes
+from enc.node.imports.fetches import Fetches
+from enc.node.imports.jobs import Importer
+from enc.node.imports.source_calls import SourceCalls
+from enc.node.imports.uploads import UploadLimits, Uploads, unnamed_file
 from enc.node.limits.quota import Quota
 from enc.node.openapi.document import document
 from enc.node.ops.metrics import CachedReading, Metrics
@@ -175,8 +179,9 @@ class Node:
             "/openapi.json": _openapi,
         }
         self.registry = RegistryApi(self.store, handlers, self.key.public, self.config.registry.id)
-        self.importer = self._importer(identities)
-        taking = self.config.imports
+        taking, folder = self.config.imports, self.config.data_path
+        disk = DiskSpace(lambda: free_bytes(folder), taking.keep_free_bytes)
+        self.importer = self._importer(identities, disk)
         bounds = UploadLimits(
             max_count=taking.uploads,
             per_address=taking.uploads_per_address,
@@ -184,9 +189,10 @@ class Node:
             min_bytes_per_s=taking.upload_bytes_per_s,
             grace_s=taking.upload_grace_s,
         )
-        self.uploads = Uploads(bounds, self._monotonic)
-        folder = self.config.data_path
-        imports = ImportApi(self.importer, reads, self.uploads, limits.body, taking.archive_bytes, folder)
+        self.uploads = Uploads(bounds, disk, self._monotonic, lambda: unnamed_file(folder))
+        calls = SourceCalls(taking.uploads, allow_private=self.config.private_endpoints)
+        self.fetches = Fetches(self.importer, self.uploads, calls, self.key, self._now, taking.total_bytes)
+        imports = ImportApi(self.importer, reads, self.uploads, self.fetches, limits.body, taking.archive_bytes)
         routes = [*self.registry.routes(reads), *imports.routes()]
         self.http = HttpApi(self.intake, reads, addresses, limits.body, pages, self.metrics.count_response, routes)
         ws_limits = WebSocketLimits(
@@ -197,17 +203,30 @@ class Node:
         self.ws = WebSocketApi(self.intake, reads, self.hub, addresses, ws_limits, self.key.public)
         self.app = with_cors(self._app, self.config.cors.origins)
 
-    def _importer(self, identities: RateLimiter) -> Importer:
+    def _importer(self, identities: RateLimiter, disk: DiskSpace) -> Importer:
+        taking, limits = self.config.imports, self.config.limits
         policy = ImportPolicy(
             may_create=self._may_create,
             rates=identities,
             quota=self._quota,
-            at_once=self.config.imports.at_once,
-            total_bytes=self.config.imports.total_bytes,
-            max_manifest=self.config.limits.manifest,
+            disk=disk,
+            at_once=taking.at_once,
+            total_bytes=taking.total_bytes,
+            max_ratio=taking.max_ratio,
+            limits=limits.commit_limits(),
+            max_manifest=limits.manifest,
             private_endpoints=self.config.private_endpoints,
         )
-        return Importer(self.store, self.states, self.sequencer, self.key, self._now, policy, self._cores)
+        context = ImportContext(
+            store=self.store,
+            states=self.states,
+            sequencer=self.sequencer,
+            key=self.key,
+            clock=self._now,
+            policy=policy,
+            cores=self._cores,
+        )
+        return Importer(context)
 
     def _add_gauges(self) -> None:
         totals = CachedReading(self.store.totals, TOTALS_S, self._monotonic)
@@ -296,6 +315,7 @@ class Node:
     def stop(self) -> None:
         """Stop the threads; everything is on disk."""
         self._expiry.cancel()
+        self.fetches.stop()
         self.importer.stop()
         self.admission.stop()
         if self.push_supervisor is not None:

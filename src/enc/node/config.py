@@ -331,11 +331,19 @@ class ImportSettings(Struct, frozen=True, kw_only=True):
     at_once: Annotated[int, _number("Most imports at one time; 0: imports are rejected.", 0, 64)] = 2
     archive_bytes: Annotated[int, _size("Largest archive, as uploaded (compressed).", 1 << 50)] = 8 << 30
     total_bytes: Annotated[int, _size("Largest log, as JSON lines.", 1 << 50)] = 64 << 30
-    uploads: Annotated[int, _number("Most archives at one time, uploaded or being uploaded.", 1, 1024)] = 8
+    max_ratio: Annotated[
+        int, _number("Most bytes of a log for each byte of its archive; a log may always have 8 MiB.", 1, _MANY)
+    ] = 100
+    keep_free_bytes: Annotated[
+        int, _size("Bytes of the disk that imports leave free; with fewer they stop.", 1 << 50, 0)
+    ] = 1 << 30
+    uploads: Annotated[int, _number("Most logs at one time, uploaded or fetched, arriving or whole.", 1, 1024)] = 8
     uploads_per_address: Annotated[int, _number("Most of them from one address.", 1, 1024)] = 4
-    uploads_bytes: Annotated[int, _size("Most bytes of all of them, as uploaded (compressed).", 1 << 50)] = 32 << 30
-    upload_bytes_per_s: Annotated[int, _size("Lowest average speed of an upload, per second.", 1 << 40)] = 64 << 10
-    upload_grace_s: Annotated[float, _real("Time before an upload must reach that speed.", 0, 3600, "seconds")] = 30.0
+    uploads_bytes: Annotated[int, _size("Most bytes of all of them, as stored (compressed).", 1 << 50)] = 32 << 30
+    upload_bytes_per_s: Annotated[
+        int, _size("Lowest average speed at which a log must arrive, per second.", 1 << 40)
+    ] = 64 << 10
+    upload_grace_s: Annotated[float, _real("Time before it must reach that speed.", 0, 3600, "seconds")] = 30.0
 
 
 class NodeConfig(Struct, frozen=True, kw_only=True):

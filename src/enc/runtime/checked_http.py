@@ -8,7 +8,7 @@ import socket
 import ssl
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import closing, contextmanager, suppress
 from http.client import HTTPConnection, HTTPException, HTTPResponse
 from urllib.parse import urlsplit
@@ -20,6 +20,10 @@ TIMEOUT_S = 30
 MAX_S = 300
 """Most seconds for one answer, even if it makes progress."""
 WATCH_S = 0.2
+PIECE = 1 << 16
+"""Most bytes that are read at once."""
+REPORT = 1 << 14
+"""Bytes after which `received` is called again."""
 
 
 def authorities(file: str = "", field: str = "") -> ssl.SSLContext:
@@ -45,10 +49,13 @@ def addresses_of(endpoint: HttpEndpoint, *, allow_private: bool) -> list[Address
 
 
 def connect(
-    endpoint: HttpEndpoint, *, allow_private: bool, began: Callable[[socket.socket], None] = lambda sock: None
+    endpoint: HttpEndpoint,
+    addresses: Iterable[Address],
+    *,
+    began: Callable[[socket.socket], None] = lambda sock: None,
 ) -> socket.socket:
-    """Return a connection to a checked address; `began` gets each socket that is tried."""
-    for family, address in addresses_of(endpoint, allow_private=allow_private):
+    """Return a connection to one of these addresses; `began` gets each socket that is tried."""
+    for family, address in addresses:
         plain = socket.socket(family, socket.SOCK_STREAM)
         try:
             plain.settimeout(TIMEOUT_S)
@@ -67,15 +74,15 @@ def connect(
 
 
 class _Connection(HTTPConnection):
-    def __init__(self, endpoint: HttpEndpoint, *, allow_private: bool) -> None:
+    def __init__(self, endpoint: HttpEndpoint, addresses: Iterable[Address]) -> None:
         super().__init__(endpoint.host, endpoint.port, timeout=TIMEOUT_S)
-        self._endpoint, self._allow_private = endpoint, allow_private
+        self._endpoint, self._addresses = endpoint, addresses
         self._tried: socket.socket | None = None
         self.is_late = False
         """It took longer than MAX_S, and was closed."""
 
     def connect(self) -> None:
-        self.sock = connect(self._endpoint, allow_private=self._allow_private, began=self._try)
+        self.sock = connect(self._endpoint, self._addresses, began=self._try)
 
     def _try(self, sock: socket.socket) -> None:
         self._tried = sock
@@ -112,19 +119,27 @@ class _Connection(HTTPConnection):
 
 
 def post(
-    endpoint: HttpEndpoint, path: str, body: bytes, *, max_bytes: int, allow_private: bool, stopped: threading.Event
+    endpoint: HttpEndpoint,
+    addresses: Iterable[Address],
+    path: str,
+    body: bytes,
+    *,
+    max_bytes: int,
+    stopped: threading.Event,
+    received: Callable[[int], object] = lambda size: None,
 ) -> tuple[int, bytes]:
-    """Return the status and body of the answer.
+    """Return the status and body of the answer. `addresses`: those of the endpoint, checked by
+    `addresses_of`. `received` gets the sizes of the body's pieces as they arrive.
 
     Raises UpstreamUnreachable if there is none, or if its body is longer than `max_bytes`.
     """
     prefix = urlsplit(endpoint.url).path.rstrip("/")
     headers: Mapping[str, str] = {"Content-Type": "application/json", "Connection": "close"}
-    with closing(_Connection(endpoint, allow_private=allow_private)) as connection, connection.watched(stopped):
+    with closing(_Connection(endpoint, addresses)) as connection, connection.watched(stopped):
         try:
             connection.request("POST", prefix + path, body, headers)
             with closing(connection.getresponse()) as response:
-                status, answer = response.status, _read(response, max_bytes)
+                status, answer = response.status, _read(response, max_bytes, received)
         except (OSError, HTTPException, UpstreamUnreachable) as e:
             connection.check_in_time()
             if isinstance(e, UpstreamUnreachable):
@@ -135,10 +150,16 @@ def post(
         return status, answer
 
 
-def _read(response: HTTPResponse, max_bytes: int) -> bytes:
-    body = response.read(max_bytes + 1)
-    if len(body) > max_bytes:
-        raise UpstreamUnreachable(f"the node's answer is over {max_bytes} bytes")
+def _read(response: HTTPResponse, max_bytes: int, received: Callable[[int], object]) -> bytes:
+    body, reported = bytearray(), 0
+    while piece := response.read1(PIECE):
+        body += piece
+        if len(body) > max_bytes:
+            raise UpstreamUnreachable(f"the node's answer is over {max_bytes} bytes")
+        if len(body) - reported >= REPORT:  # a peer may send byte by byte
+            received(len(body) - reported)
+            reported = len(body)
+    received(len(body) - reported)
     if response.length:  # bytes that are missing: a read with a limit raises nothing
         raise UpstreamUnreachable("the node's answer was cut off")
-    return body
+    return bytes(body)

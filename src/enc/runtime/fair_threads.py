@@ -27,9 +27,9 @@ class FairThreads:
         self._queue: FairQueue[_Job[Any]] = FairQueue(max_waiting, max_each, max_running=max(1, threads // 2))
         self._executor = ThreadPoolExecutor(threads, thread_name_prefix=name)
 
-    def close(self) -> None:
-        """End after the jobs that run; those that wait are not run."""
-        self._executor.shutdown(cancel_futures=True)
+    def close(self, *, wait: bool = True) -> None:
+        """End after the jobs that run; those that wait are not run. Without `wait`, return at once."""
+        self._executor.shutdown(wait=wait, cancel_futures=True)
 
     async def run(self, sender: str, work: Callable[[], T]) -> T:
         """Return what `work` returns; raise what it raises, or RateLimited or Unavailable at once if

@@ -22,7 +22,17 @@ from enc.node.fsck import check_store
 from enc.node.ops.key_file import load_or_create
 from enc.node.store.sqlite.store import SqliteStore
 from tests.core.world import GROUP, LIFETIME, START, World, move, person
-from tests.node.crash_node import EXPORTING, FORCING, IMPORTING, PULLING, SPOOLING, SWEEPING, Launched, Launcher
+from tests.node.crash_node import (
+    EXPORTING,
+    FETCHED,
+    FORCING,
+    IMPORTING,
+    PULLING,
+    SPOOLING,
+    SWEEPING,
+    Launched,
+    Launcher,
+)
 from tests.node.moving import WITH_ARCHIVE, ExportNode, archive_of
 from tests.plain_http import NO_TLS
 
@@ -121,7 +131,7 @@ SLICES = ("before a slice is written", "within a slice", "within a slice, later"
 
 
 @pytest.mark.parametrize(
-    ("point", "nth"), [*((point, 1) for point in (*IMPORTING, *PULLING)), *((point, 3) for point in SLICES)]
+    ("point", "nth"), [*((point, 1) for point in (*IMPORTING, *PULLING, *FETCHED)), *((point, 3) for point in SLICES)]
 )
 def test_killed_while_it_pulls_a_log(launcher: Launcher, tmp_path: Path, point: str, nth: int) -> None:
     seq_pub = fresh(tmp_path / "node")
@@ -174,29 +184,26 @@ def test_killed_while_an_archive_comes(launcher: Launcher, tmp_path: Path, point
     check_import_again(launcher, tmp_path / "node", seq_pub, made, commit)
 
 
-def test_killed_while_an_archive_waits_in_line(launcher: Launcher, tmp_path: Path) -> None:
-    """The archive waits behind a log that does not arrive; the node deletes the archive and the part of the log."""
-    seq_pub, asked = fresh(tmp_path / "node"), threading.Event()
-    (made, commit), (other, away) = world(seq_pub), world(seq_pub, n=2)
-    events, go_on, archive = finalised(other, away), threading.Event(), archive_of(made.events)
+def test_killed_while_a_log_arrives(launcher: Launcher, tmp_path: Path) -> None:
+    """Nothing of the part that has been fetched is left: its file has no name."""
+    seq_pub, asked, go_on = fresh(tmp_path / "node"), threading.Event(), threading.Event()
+    made, commit = world(seq_pub)
+    events = finalised(made, commit)
 
     def hold(page: Any) -> None:
         if page["events"][0]["seq"]:
             asked.set()
             go_on.wait(PATIENCE_S)
 
-    node = launcher.start(tmp_path / "node", settings={"imports.at_once": 1})
+    node = launcher.start(tmp_path / "node")
     before = set(os.listdir(tmp_path / "node"))
     with ExportNode(person("node2"), events, page=6, now=time.time, twist=hold) as source:
         assert post(node, events[-1], source=source.url) is not None
         assert asked.wait(PATIENCE_S)
-        waits = post(node, commit, archive=archive)
-        assert waits is not None
-        assert (waits.status_code, decode(waits.content)["status"]) == (202, "running")
         node.kill()
         go_on.set()
     assert set(os.listdir(tmp_path / "node")) <= before
-    assert not held(tmp_path / "node", seq_pub, commit, len(made.events) + 1)
+    assert not held(tmp_path / "node", seq_pub, commit, len(events))
     check_import_again(launcher, tmp_path / "node", seq_pub, made, commit)
 
 

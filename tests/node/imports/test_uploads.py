@@ -17,9 +17,11 @@ from enc.core.errors import Unavailable
 from enc.core.log.commit import wire_commit
 from enc.core.primitives.types import Commit
 from enc.node.config import ImportSettings
-from enc.node.imports.jobs import ImportJob
+from enc.node.imports.disk_space import DiskSpace
+from enc.node.imports.log_import import ImportJob
+from enc.node.imports.orders import ImportStatus
 from enc.node.imports.uploads import Upload, UploadLimits, Uploads
-from tests.core.world import LIFETIME
+from tests.core.world import LIFETIME, World
 from tests.node.imports.import_orders import OLD, forced, moved, world
 from tests.node.moving import WITH_ARCHIVE, ExportNode, archive_of, done, ended, order
 from tests.node.served import DEV, PATIENCE_S, Clock, Json, Served, bad
@@ -27,15 +29,25 @@ from tests.node.served import DEV, PATIENCE_S, Clock, Json, Served, bad
 BOUNDS = UploadLimits(max_count=3, per_address=3, total_bytes=1000, min_bytes_per_s=10, grace_s=5)
 
 
+class ArchiveBytes(io.BytesIO):
+    """An archive that has arrived."""
+
+    @property
+    def size(self) -> int:
+        return len(self.getbuffer())
+
+
 class Desk:
     """Uploads with their own clock, and the names of those that were stopped."""
 
     def __init__(self, **changes: Any) -> None:
         self.clock, self.stopped = Clock(), list[str]()
-        self.uploads = Uploads(replace(BOUNDS, **changes), lambda: self.clock.monotonic)
+        self.free = 1 << 40
+        disk = DiskSpace(lambda: self.free, 1 << 30)
+        self.uploads = Uploads(replace(BOUNDS, **changes), disk, lambda: self.clock.monotonic, io.BytesIO)
 
     def add(self, address: str, name: str = "", size: int = 0) -> Upload:
-        upload = self.uploads.add(address, io.BytesIO(), lambda: self.stopped.append(name or address))
+        upload = self.uploads.add(address, lambda: self.stopped.append(name or address))
         upload.add_bytes(size)
         return upload
 
@@ -62,7 +74,7 @@ def test_an_archive_that_comes_too_slowly_is_stopped_after_its_grace(desk: Desk)
 
 def test_places_are_bounded_and_given_back(desk: Desk) -> None:
     first, *_ = [desk.add(address) for address in "abc"]
-    with pytest.raises(Unavailable, match="too many archives"):
+    with pytest.raises(Unavailable, match="too many imports are"):
         desk.add("d")
     first.close()
     desk.add("d")
@@ -144,6 +156,31 @@ def test_bytes_of_all_are_bounded_where_most_are_sent() -> None:
     assert desk.stopped == ["b", "c", "a1"]
 
 
+def test_bytes_that_arrive_count_for_the_speed_and_those_that_are_stored_for_the_room() -> None:
+    desk = Desk(max_count=9)
+    fetched = desk.add("a")
+    fetched.add_bytes(60, 0)
+    fetched.add_bytes(0, 1000)
+    desk.clock.tick(11_000)
+    desk.uploads.drop_slow()
+    assert desk.stopped == []
+    desk.clock.tick(1)
+    desk.uploads.drop_slow()
+    assert desk.stopped == ["a"]
+
+
+def test_uploads_stop_when_the_disk_is_short_of_space(desk: Desk) -> None:
+    upload = desk.add("a", size=10)
+    desk.free = (1 << 30) - 1
+    with pytest.raises(Unavailable, match="bytes free"):
+        desk.add("b")
+    upload.add_bytes(1)
+    assert desk.stopped == ["a"]
+    assert upload.rejection is not None
+    assert "bytes free" in upload.rejection.message
+    assert len(desk.uploads) == 0
+
+
 def test_what_has_come_counts_until_it_is_closed() -> None:
     desk = Desk(max_count=9)
     here = desk.add("a", size=900)
@@ -195,7 +232,7 @@ def test_who_drips_is_told_so_and_makes_room() -> None:
         node.on_loop(node.node.uploads.drop_slow)
         node.until(lambda: not len(node.node.uploads))
         status, error = answer(sock)
-        assert (status, error["code"], "too slow" in error["message"]) == (503, "UNAVAILABLE", True)
+        assert (status, error["code"], "too slowly" in error["message"]) == (503, "UNAVAILABLE", True)
         done(node, forced(made), archive=archive_of(made.events))
         assert node.on_loop(lambda: len(node.node.uploads)) == 0
 
@@ -227,54 +264,104 @@ def test_each_piece_that_comes_counts(imports: ImportSettings, status: int) -> N
         node.until(lambda: not len(node.node.uploads))
 
 
+def busy(node: Served, made: World, go_on: threading.Event, address: str = "busy") -> Commit:
+    """Start an import whose archive is not read before `go_on`."""
+
+    class Slow(ArchiveBytes):
+        def read(self, size: int | None = -1, /) -> bytes:
+            go_on.wait(PATIENCE_S)
+            return super().read(size)
+
+    commit = forced(made)
+    start(node, commit, Slow(archive_of(made.events)), address)
+    return commit
+
+
+def start(node: Served, commit: Commit, archive: ArchiveBytes, address: str = "") -> ImportStatus:
+    importer = node.node.importer
+    job = importer.accept(encode({"migrate": wire_commit(commit)}), True)
+    assert isinstance(job, ImportJob)
+    return importer.start(job, archive, address)
+
+
 def test_two_archives_that_come_at_one_time_for_one_enclave_become_one_import() -> None:
     """When the uploads began, neither was an import yet."""
-    made, first, go_on = world(), moved(world(meta={"n": 2})), threading.Event()
-    with (
-        Served(replace(DEV, imports=ImportSettings(at_once=1))) as node,
-        ExportNode(OLD, first.events, twist=lambda body: go_on.wait(30)) as source,
-    ):
-        order(node, first.events[-1], source.url)
-        importer, archives = node.node.importer, [io.BytesIO(archive_of(made.events)) for _ in range(3)]
+    made, go_on = world(), threading.Event()
+    with Served(replace(DEV, imports=ImportSettings(at_once=1))) as node:
+        importer, archives = node.node.importer, [ArchiveBytes(archive_of(made.events)) for _ in range(3)]
         commit, other = (made.commit("alice", "Migrate", made.migrate("node"), at=LIFETIME // 2 + n) for n in range(2))
+        first = busy(node, world(meta={"n": 2}), go_on)
         orders = [encode({"migrate": wire_commit(each)}) for each in (commit, commit, other)]
         one, same, another = [
             job for job in (importer.accept(line, True) for line in orders) if isinstance(job, ImportJob)
         ]
-        assert importer.start(one, archives[0]) is importer.start(same, archives[1])
-        with pytest.raises(Unavailable, match="another import of this enclave"):
-            importer.start(another, archives[2])
-        assert [archive.closed for archive in archives] == [False, True, True]
+        assert importer.start(one, archives[0], "a") is importer.start(same, archives[1], "a")
+        importer.start(another, archives[2], "a")
+        assert [archive.closed for archive in archives] == [False, True, False]
         go_on.set()
-        assert ended(node, first.events[-1].hash.hex())["status"] == "done"
-        assert ended(node, commit.hash.hex())["status"] == "done"
+        for each in (first, commit):
+            assert ended(node, each.hash.hex())["status"] == "done"
+        late = ended(node, other.hash.hex())
+        assert (late["status"], late["error"]["code"]) == ("failed", "UNAVAILABLE"), "the first has changed it"
+        assert "changed on this node" in late["error"]["message"]
 
 
 @pytest.mark.parametrize("stops", [False, True])
-def test_an_archive_that_has_come_waits_for_its_turn(stops: bool) -> None:
-    made, first, third = world(), moved(world(meta={"n": 2})), moved(world(meta={"n": 3}))
-    go_on = threading.Event()
+def test_a_log_that_has_come_waits_for_its_turn(stops: bool) -> None:
+    made, last, go_on = world(), moved(world(meta={"n": 3})), threading.Event()
     node = Served(replace(DEV, imports=ImportSettings(at_once=1)))
+    uploads, commit = node.node.uploads, forced(made)
     try:
-        with ExportNode(OLD, first.events, twist=lambda body: go_on.wait(30)) as source:
-            assert order(node, first.events[-1], source.url).status_code == 202
-            commit = forced(made)
+        with ExportNode(OLD, last.events) as source:
+            first = busy(node, world(meta={"n": 2}), go_on)
             for _ in range(2):  # the second joins the first
                 response = order(node, commit, archive=archive_of(made.events))
                 assert (response.status_code, decode(response.content)["status"]) == (202, "running")
-                assert node.on_loop(lambda: len(node.node.uploads)) == 1
-            assert bad(order(node, third.events[-1], source.url)).code == "UNAVAILABLE", "no import is overtaken"
-            if stops:
-                node.node.importer._stopped.set()
-            go_on.set()
-            if not stops:
-                assert ended(node, first.events[-1].hash.hex())["status"] == "done"
-                assert ended(node, commit.hash.hex())["status"] == "done"
-                assert node.on_loop(lambda: len(node.node.uploads)) == 0
+                assert node.on_loop(lambda: len(uploads)) == 1
+            assert order(node, last.events[-1], source.url).status_code == 202
+            node.until(lambda: all(not upload.is_receiving for upload in uploads._all))
+            assert node.on_loop(lambda: len(uploads)) == 2
+        if stops:
+            node.begin_stop()
+            assert node.node.importer._stopped.wait(PATIENCE_S)
+        go_on.set()
+        if not stops:
+            for each in (first, commit, last.events[-1]):
+                assert ended(node, each.hash.hex())["status"] == "done"
     finally:
+        go_on.set()
         node.stop()
-    assert len(node.node.uploads) == 0
+    assert len(uploads) == 0
     assert (node.store.load(made.state.enclave) is None) == stops
+
+
+def test_one_address_s_imports_leave_a_thread_to_others() -> None:
+    here, go_on = [world(meta={"n": n}) for n in range(3)], threading.Event()
+    with Served(replace(DEV, imports=ImportSettings(at_once=2))) as node:
+        waiting = [busy(node, each, go_on) for each in here[:2]]
+        done(node, forced(here[2]), archive=archive_of(here[2].events))
+        go_on.set()
+        for commit in waiting:
+            assert ended(node, commit.hash.hex())["status"] == "done"
+
+
+def test_addresses_get_their_turns(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One that has sent many logs comes after another with its first."""
+    here, go_on, ends = [world(meta={"n": n}) for n in range(4)], threading.Event(), list[bytes]()
+    with Served(replace(DEV, imports=ImportSettings(at_once=1))) as node:
+        importer = node.node.importer
+        record = importer._record_end
+
+        def note(status: ImportStatus) -> None:
+            ends.append(bytes.fromhex(status.import_))
+            record(status)
+
+        monkeypatch.setattr(importer, "_record_end", note)
+        orders = [busy(node, each, go_on, address) for each, address in zip(here, "aaab", strict=True)]
+        go_on.set()
+        for commit in orders:
+            ended(node, commit.hash.hex())
+    assert ends.index(orders[3].hash) <= 1
 
 
 def test_an_address_is_held_to_its_places_on_the_wire() -> None:
@@ -287,40 +374,17 @@ def test_an_address_is_held_to_its_places_on_the_wire() -> None:
         done(node, forced(made), archive=archive_of(made.events))
 
 
-def test_archives_that_wait_keep_no_source_out() -> None:
-    """The import from a source waits behind the archives."""
-    here, last, go_on = [world(meta={"n": n}) for n in range(2)], moved(world(meta={"n": 3})), threading.Event()
-
-    class Slow(io.BytesIO):
-        def read(self, size: int | None = -1, /) -> bytes:
-            go_on.wait(30)
-            return super().read(size)
-
-    with Served(replace(DEV, imports=ImportSettings(at_once=1))) as node, ExportNode(OLD, last.events) as source:
-        orders, importer = [forced(each) for each in here], node.node.importer
-        for each, commit in zip(here, orders, strict=True):
-            job = importer.accept(encode({"migrate": wire_commit(commit)}), True)
-            assert isinstance(job, ImportJob)
-            importer.start(job, Slow(archive_of(each.events)))
-        assert order(node, last.events[-1], source.url).status_code == 202
-        go_on.set()
-        for commit in (*orders, last.events[-1]):
-            assert ended(node, commit.hash.hex())["status"] == "done"
-
-
 def test_an_import_for_which_there_is_no_thread_fails_and_takes_no_place(monkeypatch: pytest.MonkeyPatch) -> None:
-    made, archive = world(), io.BytesIO(archive_of(world().events))
+    made, archive = world(), ArchiveBytes(archive_of(world().events))
 
     def fails(thread: threading.Thread) -> None:
         raise RuntimeError("can't start new thread")
 
     with Served(replace(DEV, imports=ImportSettings(at_once=1))) as node:
         importer, commit = node.node.importer, forced(made)
-        job = importer.accept(encode({"migrate": wire_commit(commit)}), True)
-        assert isinstance(job, ImportJob)
         with monkeypatch.context() as patch:
             patch.setattr("enc.node.imports.jobs.threading.Thread.start", fails)
-            status = importer.start(job, archive)
+            status = start(node, commit, archive)
         assert (status.status, archive.closed) == ("failed", True)
         assert status == importer.status(commit.hash)
         assert status.error

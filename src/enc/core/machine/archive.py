@@ -112,7 +112,7 @@ def write_archive(header: Header, events: Iterable[Event], level: int = 3) -> It
 
 def write_lines(header: Header, lines: Iterable[bytes], level: int = 3) -> Iterator[bytes]:
     """Yield the archive's bytes from events that are JSON already, each without its line feed."""
-    compressor = zstandard.ZstdCompressor(level=level, write_checksum=True).compressobj()
+    compressor = compressor_of(level)
     waiting = [msgspec.json.encode(wire_header(header)), b"\n"]
     size = 0
     for line in lines:
@@ -124,9 +124,14 @@ def write_lines(header: Header, lines: Iterable[bytes], level: int = 3) -> Itera
     yield compressor.compress(b"".join(waiting)) + compressor.flush()
 
 
+def compressor_of(level: int = 3) -> "zstandard.ZstdCompressionObj":
+    """Return what compresses the lines of one archive, or of events alone."""
+    return zstandard.ZstdCompressor(level=level, write_checksum=True).compressobj()
+
+
 def pack_events(events: Iterable[Event], level: int = 3) -> bytes:
     """Return events compressed as in an archive, without a header."""
-    compressor = zstandard.ZstdCompressor(level=level, write_checksum=True).compressobj()
+    compressor = compressor_of(level)
     pieces = [compressor.compress(msgspec.json.encode(wire_event(event)) + b"\n") for event in events]
     return b"".join([*pieces, compressor.flush()])
 
@@ -134,7 +139,12 @@ def pack_events(events: Iterable[Event], level: int = 3) -> bytes:
 def unpack_events(data: bytes, *, max_line: int = MAX_LINE, max_total: int = MAX_TOTAL) -> Iterator[Event]:
     """Yield the events that `pack_events` packed; raise InvalidArchive if malformed or over a
     bound."""
-    return _events(_lines(decompressed([data], max_total), max_line))
+    return _events(unpack_lines([data], max_line=max_line, max_total=max_total))
+
+
+def unpack_lines(chunks: Iterable[bytes], *, max_line: int = MAX_LINE, max_total: int = MAX_TOTAL) -> Iterator[bytes]:
+    """Yield the compressed lines, not parsed; raise InvalidArchive if malformed or over a bound."""
+    return _lines(decompressed(chunks, max_total), max_line)
 
 
 def read_archive(
@@ -150,7 +160,7 @@ def read_lines(
     chunks: Iterable[bytes], *, max_line: int = MAX_LINE, max_total: int = MAX_TOTAL
 ) -> tuple[Header, Iterator[bytes]]:
     """Return the header and an iterator over the events' lines, which are not parsed."""
-    lines = _lines(decompressed(chunks, max_total), max_line)
+    lines = unpack_lines(chunks, max_line=max_line, max_total=max_total)
     first = next(lines, None)
     if first is None:
         raise InvalidArchive("the archive is empty")
@@ -187,7 +197,7 @@ def _decompress(chunks: Iterable[bytes], max_total: int) -> Iterator[bytes]:
                 raise InvalidArchive(f"not zstd: {e}") from None
             total += len(piece)
             if total > max_total:
-                raise InvalidArchive(f"the archive is over {max_total} bytes")
+                raise InvalidArchive(f"the archive is over {max_total} bytes, decompressed")
             yield piece
     if not frame.eof:
         raise InvalidArchive("the archive is truncated")

@@ -1,14 +1,11 @@
 """`POST /import` and `GET /import/{migrate}`: read the order, spool the archive, return the status.
 
-The archive is written to an unnamed file, which the system removes when the process ends for any reason. An upload
-becomes an import only when it is complete: an unfinished upload does not block other imports.
+An upload becomes an import only when it is complete: an unfinished upload does not block other imports.
 """
 
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import ExitStack
-from pathlib import Path
-from tempfile import TemporaryFile
 from typing import cast
 
 from msgspec.json import encode
@@ -20,7 +17,9 @@ from enc.core.errors import BodyTooLarge, EnclaveNotFound, InvalidQuery
 from enc.core.primitives.encoding import unhex
 from enc.node.api.http_api import address_of
 from enc.node.api.read_pool import ReadPool
-from enc.node.imports.jobs import Importer, ImportJob
+from enc.node.imports.fetches import Fetches
+from enc.node.imports.jobs import Importer
+from enc.node.imports.log_import import ImportJob
 from enc.node.imports.orders import ImportStatus
 from enc.node.imports.uploads import Upload, Uploads
 
@@ -34,9 +33,9 @@ class ImportApi:
     """Routes that start imports and report their status."""
 
     def __init__(
-        self, importer: Importer, reads: ReadPool, uploads: Uploads, max_order: int, max_archive: int, folder: Path
+        self, importer: Importer, reads: ReadPool, uploads: Uploads, fetches: Fetches, max_order: int, max_archive: int
     ) -> None:
-        self._importer, self._reads, self._uploads, self._folder = importer, reads, uploads, folder
+        self._importer, self._reads, self._uploads, self._fetches = importer, reads, uploads, fetches
         self._max_order, self._max_archive = max_order, max_archive
 
     def routes(self) -> list[Route]:
@@ -60,10 +59,12 @@ class ImportApi:
             found: ImportJob | ImportStatus = await self._reads.run(address, self._importer.accept, order, has_archive)
             if isinstance(found, ImportStatus):
                 return _status_response(found)
-            archive = await self._archive(address, chunks, rest) if has_archive else None
+            if not has_archive:
+                return _status_response(await self._fetches.start(found, address))
+            archive = await self._archive(address, chunks, rest)
         except ClientDisconnect:
             raise InvalidQuery("the request ended before its body was complete") from None
-        return _status_response(self._importer.start(found, archive))
+        return _status_response(self._importer.start(found, archive, address))
 
     async def _order(self, chunks: AsyncIterator[bytes], has_archive: bool) -> tuple[bytes, bytes]:
         """Return the order, and the first bytes of the archive if some arrived with it."""
@@ -83,8 +84,7 @@ class ImportApi:
         """Receive the archive into a file and return it, positioned at its start."""
         task = cast("asyncio.Task[object]", asyncio.current_task())
         with ExitStack() as undo:
-            file = undo.enter_context(TemporaryFile(dir=self._folder if self._folder.is_dir() else None))
-            upload = self._uploads.add(address, file, task.cancel)
+            upload = self._uploads.add(address, task.cancel)
             undo.callback(upload.close)
             try:
                 await self._spool(upload, chunks, first)
@@ -105,9 +105,9 @@ class ImportApi:
                 raise BodyTooLarge(f"the archive is over {self._max_archive} bytes")
             waiting.append(chunk)
             if sum(map(len, waiting)) >= WRITE_SIZE:
-                await asyncio.to_thread(upload.file.write, b"".join(waiting))
+                await asyncio.to_thread(upload.write, b"".join(waiting))
                 waiting = []
-        await asyncio.to_thread(upload.file.write, b"".join(waiting))
+        await asyncio.to_thread(upload.write, b"".join(waiting))
         upload.rewind()
 
 

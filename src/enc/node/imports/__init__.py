@@ -1,1 +1,1 @@
-"""Imports enclaves from other nodes: jobs, uploads, download, replay into staging."""
+"""Imports enclaves from other nodes: orders, logs that arrive, jobs, replay into staging."""

@@ -44,6 +44,9 @@ class ImportOrder(Struct, frozen=True):
         """Whether the previous node has finalised the Migrate: a peaceful move."""
         return isinstance(self.migrate, Event)
 
+    def is_same_source(self, other: "ImportOrder") -> bool:
+        return self.source is not None and other.source is not None and self.source.url == other.source.url
+
     @property
     def total(self) -> int:
         return self.prev_seq + 2

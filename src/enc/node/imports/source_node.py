@@ -1,9 +1,9 @@
-"""Downloads an enclave's log page by page from another node, with a session of this node's own key."""
+"""Fetches an enclave's log page by page from another node, with a session of this node's own key."""
 
+import asyncio
 import os
-import threading
-from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable
+from concurrent.futures import Executor
 from typing import Any
 
 from msgspec import Raw, Struct
@@ -21,6 +21,7 @@ from enc.core.errors import (
 )
 from enc.core.log.event import parse_event
 from enc.core.log.filter import MAX_LIMIT
+from enc.core.machine.archive import compressor_of
 from enc.core.primitives.encoding import decode_json
 from enc.core.primitives.sealing import NONCE_SIZE
 from enc.core.primitives.signing import PrivateKey
@@ -28,11 +29,14 @@ from enc.core.primitives.types import Event, TreeHead
 from enc.core.session.envelope import answer_text, seal_request
 from enc.core.session.session import Session, client_keys, open_session
 from enc.core.trees.tree_head import WireHead, head_from_wire
-from enc.runtime.checked_http import post
+from enc.node.imports.source_calls import SourceCalls
+from enc.node.imports.uploads import Upload
 from enc.runtime.endpoints import HttpEndpoint
 
-MAX_PAGE_BYTES = 32 << 20
-"""Most bytes of one answer."""
+MAX_PAGE_BYTES = 16 << 20
+"""Most bytes of one answer: a node's pages have at most 8 MiB before they are sealed, and sealing
+adds a third.
+"""
 SESSION_S = 3600
 RENEW_S = 300
 """Seconds before its expiry at which a session is replaced."""
@@ -54,7 +58,10 @@ class ImportCancelled(EncError):
 
 
 class RemoteLog:
-    """The log of one enclave on another node, up to and including seq `last`."""
+    """The log of one enclave on another node, up to and including seq `last`.
+
+    `fetch` stores it as lines, compressed like those of an archive.
+    """
 
     sth: TreeHead | None = None
     """The tree head that came with the last page."""
@@ -67,75 +74,76 @@ class RemoteLog:
         enclave: bytes,
         last: int,
         clock: Callable[[], int],
-        stopped: threading.Event,
         *,
         max_bytes: int,
-        allow_private: bool,
     ) -> None:
         self._endpoint, self._key, self._seq_pub, self._enclave, self._last = endpoint, key, seq_pub, enclave, last
-        self._clock, self._stopped, self._allow_private = clock, stopped, allow_private
-        self._bytes_left = max_bytes
+        self._clock, self._bytes_left = clock, max_bytes
         self._session: Session | None = None
+        self._compressor = compressor_of()
 
-    def events(self) -> Iterator[Event]:
-        """Yield the events in order; fetch the next page while the caller uses this one."""
-        with ThreadPoolExecutor(1, thread_name_prefix="source") as pool:
-            seq, page = 0, pool.submit(self._fetch, 0)
-            while True:
-                lines = page.result()
-                if seq + len(lines) <= self._last:
-                    page = pool.submit(self._fetch, seq + len(lines))
-                for line in lines:
-                    yield _event(line, seq)
-                    seq += 1
-                if seq > self._last:
-                    return
+    async def fetch(self, upload: Upload, calls: SourceCalls, pages: Executor) -> None:
+        """Fetch the whole log into the upload. Pages are opened on a thread of `pages`."""
+        loop, seq = asyncio.get_running_loop(), 0
+        while seq <= self._last:
+            session, answer = await self._fetch_with_retries(upload, calls, seq)
+            seq, packed = await loop.run_in_executor(pages, self._pack, session, answer, seq)
+            upload.add_bytes(0, len(packed))
+            await loop.run_in_executor(pages, upload.write, packed)
+        upload.rewind()
 
-    def _fetch(self, from_seq: int) -> list[bytes]:
-        page = self._fetch_with_retries(from_seq)
-        if page.seq != self._last:
-            message = f"the source's log ends at seq {page.seq}; expected the Migrate at seq {self._last} as its end"
-            raise InvalidArchive(message)
-        if not 0 < len(page.events) <= min(MAX_LIMIT, self._last + 1 - from_seq):
-            raise ReplayFailed(from_seq, InvalidArchive("the source returned no event here, or too many"))
-        lines = [bytes(raw) for raw in page.events]
-        self._bytes_left -= sum(map(len, lines))
-        if self._bytes_left < 0:
-            raise InvalidArchive("the log is over this node's size limit")
-        if from_seq + len(lines) > self._last:
-            self.sth = _head(page)
-        return lines
-
-    def _fetch_with_retries(self, from_seq: int) -> _Page:
+    async def _fetch_with_retries(self, upload: Upload, calls: SourceCalls, seq: int) -> tuple[Session, bytes]:
         for pause in (*PAUSES_S, None):
             try:
-                return self._request_page(from_seq)
+                return await self._request_page(upload, calls, seq)
             except (UpstreamUnreachable, Unavailable, RateLimited) as e:
                 if pause is None:
-                    raise UpstreamUnreachable(f"seq {from_seq}: {e.message}") from None
-                if self._stopped.wait(pause):
-                    raise ImportCancelled("the node is stopping") from None
+                    raise UpstreamUnreachable(f"seq {seq}: {e.message}") from None
+                await asyncio.sleep(pause)
         raise AssertionError("not reached")
 
-    def _request_page(self, from_seq: int) -> _Page:
+    async def _request_page(self, upload: Upload, calls: SourceCalls, seq: int) -> tuple[Session, bytes]:
         session = self._current_session()
-        body = {"from_seq": from_seq, "limit": MAX_LIMIT}
+        body = {"from_seq": seq, "limit": MAX_LIMIT}
         request = seal_request(session, self._seq_pub, self._enclave, "Export", body, os.urandom(NONCE_SIZE))
-        status, answer = post(
+        status, answer = await calls.post(
             self._endpoint,
+            upload.address,
             "/export",
             encode(request),
             max_bytes=MAX_PAGE_BYTES,
-            allow_private=self._allow_private,
-            stopped=self._stopped,
+            received=lambda size: upload.add_bytes(size, 0),
         )
         if status != 200:
             raise _refusal(status, answer)
+        return session, answer
+
+    def _pack(self, session: Session, answer: bytes, seq: int) -> tuple[int, bytes]:
+        """Return the seq after the page's last event, and its events compressed."""
+        lines = self._lines(self._open(session, answer, seq), seq)
+        self._bytes_left -= sum(map(len, lines))
+        if self._bytes_left < 0:
+            raise InvalidArchive("the log is over this node's size limit")
+        packed = self._compressor.compress(b"".join(line + b"\n" for line in lines))
+        seq += len(lines)
+        return seq, packed + (self._compressor.flush() if seq > self._last else b"")
+
+    def _open(self, session: Session, answer: bytes, seq: int) -> _Page:
         try:
             plain = answer_text(client_keys(session, self._seq_pub, self._enclave), answer)
         except PeerError as e:
-            raise InvalidArchive(f"seq {from_seq}: cannot open the source's answer: {e.message}") from None
+            raise InvalidArchive(f"seq {seq}: cannot open the source's answer: {e.message}") from None
         return decode_json(plain, _page, InvalidArchive)
+
+    def _lines(self, page: _Page, seq: int) -> list[bytes]:
+        if page.seq != self._last:
+            message = f"the source's log ends at seq {page.seq}; expected the Migrate at seq {self._last} as its end"
+            raise InvalidArchive(message)
+        if not 0 < len(page.events) <= min(MAX_LIMIT, self._last + 1 - seq):
+            raise ReplayFailed(seq, InvalidArchive("the source returned no event here, or too many"))
+        if seq + len(page.events) > self._last:
+            self.sth = _head(page)
+        return [bytes(raw).replace(b"\n", b" ") for raw in page.events]  # no line feed in JSON means anything
 
     def _current_session(self) -> Session:
         now = self._clock() // 1000
@@ -144,7 +152,8 @@ class RemoteLog:
         return self._session
 
 
-def _event(line: bytes, seq: int) -> Event:
+def parse_line(line: bytes, seq: int) -> Event:
+    """Parse a line of a fetched log; raise ReplayFailed."""
     try:
         return parse_event(line)
     except PeerError as e:

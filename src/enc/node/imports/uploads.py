@@ -1,39 +1,48 @@
-"""Archives that are being uploaded: limits on their number, their size and their speed.
+"""Logs that arrive for an import: limits on their number, their size and their speed.
 
-Anyone can start an upload. So an unfinished upload does not occupy an import's place, and a slow
-upload, or one of an address with more uploads than others, is displaced by new ones. A complete
-archive is never displaced; therefore one address may hold only some of the places.
+An owner uploads an archive, or the node fetches the log from its old node. Anyone can start either.
+So a log that has not arrived whole does not occupy an import's slot, and a slow one, or one of an
+address with more of them than others, is displaced by new ones. A whole log is never displaced;
+therefore one address may hold only some of the places.
 """
 
 import threading
 from collections.abc import Callable
+from pathlib import Path
+from tempfile import TemporaryFile
 from typing import IO
 
 from msgspec import Struct
 
 from enc.core.errors import EncError, Unavailable
+from enc.node.imports.disk_space import DiskSpace
 
 RETRY_MS = 5000
+
+
+def unnamed_file(folder: Path) -> IO[bytes]:
+    """Open a file that the system removes when the process ends for any reason."""
+    return TemporaryFile(dir=folder if folder.is_dir() else None)
 
 
 class UploadLimits(Struct, frozen=True, kw_only=True):
     """What an operator allows uploads to use."""
 
     max_count: int
-    """Most archives at one time, with those that are queued or being replayed."""
+    """Most logs at one time, with those that are queued or being replayed."""
     per_address: int
     """Most of them from one address."""
     total_bytes: int
-    """Most bytes of all of them."""
+    """Most bytes of all of them, as stored."""
     min_bytes_per_s: int
     """Average speed that an upload must reach after its grace period."""
     grace_s: float
 
 
 class Upload:
-    """One archive, in a file that exists until `close`.
+    """One log, in a file that exists until `close`.
 
-    `drop` stops the upload. `close` may be called from any thread.
+    `drop` stops the upload. `write`, `read` and `close` may be called from any thread.
     """
 
     rejection: EncError | None = None
@@ -43,20 +52,24 @@ class Upload:
         self, uploads: "Uploads", address: str, began: float, file: IO[bytes], drop: Callable[[], object]
     ) -> None:
         self._uploads, self.address, self.began, self.file, self._drop = uploads, address, began, file, drop
-        self.size = 0
+        self.received = self.size = 0
+        """Bytes that have arrived, and bytes that are stored."""
         self.is_receiving = True
 
-    def add_bytes(self, size: int) -> None:
-        """Count `size` more received bytes."""
-        self._uploads.add_bytes(self, size)
+    def add_bytes(self, received: int, stored: int | None = None) -> None:
+        """Count more bytes. `stored`: how many of them are stored, by default all."""
+        self._uploads.add_bytes(self, received, received if stored is None else stored)
 
-    def reject(self, why: str) -> None:
-        self.rejection = Unavailable(why, retry_after_ms=RETRY_MS)
+    def reject(self, error: EncError) -> None:
+        self.rejection = error
         self.is_receiving = False
         self._drop()
 
+    def write(self, data: bytes) -> None:
+        self.file.write(data)
+
     def rewind(self) -> None:
-        """Mark the archive as complete, so that it is not displaced, and go to its start."""
+        """Mark the log as complete, so that it is not displaced, and go to its start."""
         self.is_receiving = False
         self.file.seek(0)
 
@@ -69,31 +82,32 @@ class Upload:
 
 
 class Uploads:
-    """All archives of a node. For the event loop's thread, except `remove`."""
+    """All uploads of a node. For the event loop's thread, except `remove`."""
 
-    def __init__(self, limits: UploadLimits, clock: Callable[[], float]) -> None:
-        """`clock` returns seconds."""
-        self._limits, self._clock = limits, clock
+    def __init__(
+        self, limits: UploadLimits, disk: DiskSpace, clock: Callable[[], float], open_file: Callable[[], IO[bytes]]
+    ) -> None:
+        """`clock` returns seconds; `open_file` opens a file for an upload."""
+        self._limits, self._disk, self._clock, self._open_file = limits, disk, clock, open_file
         self._lock = threading.Lock()
         self._all: set[Upload] = set()
 
     def __len__(self) -> int:
         return len(self._all)
 
-    def add(self, address: str, file: IO[bytes], drop: Callable[[], object]) -> Upload:
+    def add(self, address: str, drop: Callable[[], object]) -> Upload:
         """Start an upload, displacing another if all places are taken; raise Unavailable if none
-        can be.
+        can be displaced, or if the disk is short of space.
         """
+        self._disk.check()
         if sum(each.address == address for each in self._snapshot()) >= self._limits.per_address:
-            message = "too many archives from this address"
-            raise Unavailable(message, retry_after_ms=RETRY_MS)
+            raise _unavailable("too many imports from this address are under way")
         if len(self._all) >= self._limits.max_count:
             victim = self._slowest_of_busiest_address(address) or self._slowest()
             if victim is None:
-                raise Unavailable("too many archives are being uploaded to this node", retry_after_ms=RETRY_MS)
-            victim.reject("the upload was displaced by another")
-            self.remove(victim)
-        upload = Upload(self, address, self._clock(), file, drop)
+                raise _unavailable("too many imports are under way on this node")
+            self._stop(victim, _unavailable("another import took the place of this one, whose log had not arrived yet"))
+        upload = Upload(self, address, self._clock(), self._open_file(), drop)
         with self._lock:
             self._all.add(upload)
         return upload
@@ -102,19 +116,28 @@ class Uploads:
         with self._lock:
             self._all.discard(upload)
 
-    def add_bytes(self, upload: Upload, size: int) -> None:
-        """Count received bytes. Over the total limit, stop the largest upload of the address with
-        most bytes.
+    def _stop(self, upload: Upload, error: EncError) -> None:
+        self.remove(upload)
+        upload.reject(error)
 
-        That may be this upload itself.
+    def add_bytes(self, upload: Upload, received: int, stored: int) -> None:
+        """Count bytes. Over the total limit, stop the largest upload of the address with most bytes;
+        that may be this upload itself. Stop this one if the disk is short of space.
         """
-        upload.size += size
+        upload.received += received
+        upload.size += stored
+        if upload.rejection is not None:
+            return  # it ends
+        try:
+            self._disk.check()
+        except Unavailable as e:
+            self._stop(upload, e)
+            return
         while sum(each.size for each in self._snapshot()) > self._limits.total_bytes:
             held = self._by_address()
             heaviest = max(held, key=lambda address: sum(each.size for each in held[address]), default=None)
             victim = upload if heaviest is None else max(held[heaviest], key=lambda each: each.size)
-            self.remove(victim)
-            victim.reject("uploads exceed the bytes that this node holds at one time")
+            self._stop(victim, _unavailable("imports under way exceed the bytes that this node holds for them"))
             if victim is upload:
                 return
 
@@ -122,7 +145,8 @@ class Uploads:
         """Stop the uploads that are too slow. Call this periodically."""
         for upload in self._receiving():
             if self._lag(upload) > 0:
-                upload.reject(f"the upload is too slow: expected {self._limits.min_bytes_per_s} bytes per second")
+                speed = self._limits.min_bytes_per_s
+                upload.reject(_unavailable(f"the log arrives too slowly: expected {speed} bytes per second"))
 
     def _snapshot(self) -> list[Upload]:
         with self._lock:
@@ -139,10 +163,10 @@ class Uploads:
 
     def _lag(self, upload: Upload) -> float:
         """Return by how many seconds the upload is late; negative if it is not."""
-        return self._clock() - upload.began - self._limits.grace_s - upload.size / self._limits.min_bytes_per_s
+        return self._clock() - upload.began - self._limits.grace_s - upload.received / self._limits.min_bytes_per_s
 
     def _pace(self, upload: Upload) -> float:
-        return upload.size / max(self._clock() - upload.began, 0.001)
+        return upload.received / max(self._clock() - upload.began, 0.001)
 
     def _slowest_of_busiest_address(self, address: str) -> Upload | None:
         """Return the slowest upload of the address with most, if that has at least two more than
@@ -160,3 +184,7 @@ class Uploads:
         receiving, grace_s = self._receiving(), self._limits.grace_s
         is_any_tried = any(self._clock() - each.began > grace_s for each in receiving)
         return min(receiving, key=self._pace) if is_any_tried else None
+
+
+def _unavailable(message: str) -> Unavailable:
+    return Unavailable(message, retry_after_ms=RETRY_MS)
