@@ -104,7 +104,7 @@ class Node:
         self.metrics = Metrics()
         self._allowed = frozenset(config.admission.allow)
         self.states = StateCache(store)
-        replies = CommitReplies(self.loop, self.metrics.count_results)
+        replies = CommitReplies(self.loop, config.limits.waiting_commits, self.metrics.count_results)
         self.hub = SubscriptionHub(config.limits.subscriptions)
         self.retention_sweeper = RetentionSweeper(
             store, config.retention.purge_after_s * 1000, int(config.retention.sweep_interval_s * 1000)
@@ -127,7 +127,7 @@ class Node:
         identities, addresses = self._rate_limiters()
         pool = signatures or SignaturePool(0)
         self.admission = Admission(self._validator(identities), self.sequencer, replies.reject, pool)
-        self.intake = CommitIntake(self.loop, self.admission, replies, config.limits.waiting_commits)
+        self.intake = CommitIntake(self.loop, self.admission, replies)
         self._build_apis(identities, addresses)
         self.push_supervisor = None
         if sender_cores is not None:

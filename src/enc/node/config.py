@@ -103,7 +103,13 @@ class LimitSettings(Struct, frozen=True, kw_only=True):
     subscriptions_per_connection: Annotated[int, _number("Most subscriptions of one WebSocket.", 1, _MANY)] = 64
     subscriptions: Annotated[int, _number("Most subscriptions of all WebSockets.", 1, _MANY)] = 16_384
     waiting_commits: Annotated[
-        int, _number("Commits that may wait to become durable; above it: UNAVAILABLE with Retry-After.", 1, _MANY)
+        int,
+        _number(
+            "Commits that may wait to become durable, half of them from one address; above it: UNAVAILABLE with "
+            "Retry-After.",
+            1,
+            _MANY,
+        ),
     ] = 8192
     subscriber_buffer_bytes: Annotated[
         int,

@@ -171,17 +171,17 @@ class Stage:
         buffer: int = 1 << 20,
         websockets: int = 100,
         unsent: int = 1 << 28,
+        waiting: int = 1000,
     ) -> None:
         self.now, self.moment, self.work = START, 0.0, 0.0
         self.store, self.hands = MemoryStore(), ManualExecutor()
         self.peers = Peers(ServingLimits(connections=1000, connections_per_address=0, unsent_bytes=unsent))
         self.states, self.hub = StateCache(self.store), SubscriptionHub(subscriptions, lambda: self.work)
-        self.replies = CommitReplies(asyncio.get_running_loop())
+        self.replies = CommitReplies(asyncio.get_running_loop(), waiting)
         self.intake = CommitIntake(
             asyncio.get_running_loop(),
             self,  # type: ignore[arg-type]
             self.replies,
-            1000,
             gather_s=0,
         )
         self.outcomes: list[CommitOutcome] = []
@@ -228,6 +228,8 @@ class Stage:
         """Submit the commits that were held back."""
         arrivals, self._arrivals = self._arrivals, []
         self._admission.run_once(arrivals)
+        while self._admission.run_long():
+            pass
 
     def _deliver(self, outcomes: Sequence[CommitOutcome]) -> None:
         self.outcomes += outcomes

@@ -13,6 +13,7 @@ from enc.core.machine import enclave as machine
 from enc.core.primitives.encoding import compact_json
 from enc.core.primitives.types import Receipt
 from enc.node.limits.quota import Quota
+from enc.node.sequence import sequencer as sequencer_module
 from enc.node.sequence import state_cache as directory_module
 from enc.node.sequence.admitted import AdmittedCommit, CommitOutcome
 from enc.node.sequence.checkpoint import MAX_HOLD_MS
@@ -120,6 +121,18 @@ def test_idle_bundles_are_sealed_and_heads_signed(host: Host) -> None:
     assert head.ts == 1
     host.run()
     assert host.store.head(enclave) == head
+
+
+def test_many_idle_bundles_are_sealed_over_several_batches(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sequencer_module, "SEAL_S", 0.0)
+    enclaves = [host.found(meta={"n": n}) for n in range(3)]
+    host.now += 2_000
+    sealed = list[int]()
+    for _ in range(3):
+        host.run()
+        sealed.append(sum(host.store.head(each) is not None for each in enclaves))
+    assert sealed == [1, 2, 3]
+    assert not host.sequencer._is_sealing
 
 
 def test_nothing_is_told_before_it_is_written() -> None:

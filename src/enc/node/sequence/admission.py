@@ -8,12 +8,19 @@ may create an enclave, and which endpoints may be called.
 Commits arrive in groups, in the order in which they were received, and leave in that order. The
 signatures of a group are checked together, by other processes, while the sequencer orders the group
 before.
+
+Some commits take long to check: large ones, and those of an enclave whose state must be loaded,
+which parses its Manifest. They wait in a queue of their own, and their addresses take turns by the
+time that they take. So an address that sends many delays only itself. The commits of an address
+stay in order: while one of them waits there, the next ones wait behind it.
 """
 
 import threading
+import time
+from collections import Counter
 from collections.abc import Callable, Sequence
 from queue import Empty, SimpleQueue
-from typing import Any
+from typing import Any, Literal, overload
 
 import structlog
 
@@ -37,10 +44,19 @@ from enc.node.sequence.state_cache import StateCache
 from enc.node.signatures.pool import SignaturePool
 from enc.node.store.store_interface import Store
 from enc.runtime.endpoints import check_endpoints
+from enc.runtime.fair_queue import FairQueue, Turn
 from enc.runtime.rate_limit import RateLimiter
 
 MAX_GROUP = 32
 """Size from which a group is checked without waiting for more commits."""
+LONG_BODY = 8192
+"""Length from which a commit waits for its address's turn."""
+SLICE_S, SLICE_BYTES = 0.02, 65_536
+"""Time and length of the commits that are checked in turn between two groups; at least one is."""
+BASE_SIZE = 512
+"""What a commit counts beside its body."""
+MAX_WAITING = 1 << 20
+"""More commits than the intake lets in."""
 
 REGISTERING = frozenset(["Grant", "Grant_Push", "AC_Bundle"])
 """Types that may register an endpoint, in either version."""
@@ -79,6 +95,10 @@ class CommitValidator:
         check_parts(commit)
         return commit
 
+    def is_quick(self, commit: Commit) -> bool:
+        """Return whether the checks need no state that must be loaded first."""
+        return commit.type == "Manifest" or commit.enclave in self._states
+
     def check_before_signature(self, commit: Commit) -> None:
         """Run the checks before the signature."""
         state = self._states.get(commit.enclave)
@@ -106,10 +126,7 @@ class CommitValidator:
         about it.
         """
         if commit.type == "Manifest":
-            try:
-                return [change.url for change in judge_manifest(commit)[1].endpoints if change.url is not None]
-            except InvalidCommit:
-                return ()
+            return [change.url for change in judge_manifest(commit)[1].endpoints if change.url is not None]
         state = self._states.get(commit.enclave) if commit.type in REGISTERING else None
         return state.policy.dialect.endpoints(commit) if state is not None else ()
 
@@ -162,10 +179,14 @@ class Admission:
         sequencer: Sequencer,
         reject: Callable[[Sequence[Rejection]], None],
         signatures: SignaturePool,
+        clock: Callable[[], float] = time.perf_counter,
     ) -> None:
         self._validator, self._sequencer, self._reject = validator, sequencer, reject
-        self._signatures = signatures
+        self._signatures, self._clock = signatures, clock
         self._queue: SimpleQueue[Sequence[Arrival] | None] = SimpleQueue()
+        self._long: FairQueue[Arrival] = FairQueue(MAX_WAITING, MAX_WAITING, jobs="commits")
+        self._long_addresses = Counter[str]()
+        """Number of commits in `_long` by address."""
         self._thread = threading.Thread(target=self._run, name="admission", daemon=True)
 
     def start(self) -> None:
@@ -180,22 +201,20 @@ class Admission:
         self._thread.join()
 
     def _run(self) -> None:
-        running = True
-        while running:
-            group, running = self._take()
-            try:
-                self.run_once(group)
-            except Exception as e:  # an internal error must not end the thread
-                error = internal_error(e, "admission")
-                self._reject([(sender, error, None) for _, sender, _ in group])
+        running, more = True, False
+        while running or more:
+            group, goes_on = self._take(waits=not more)
+            running = running and goes_on
+            self.run_once(group)
+            more = self.run_long()
 
-    def _take(self) -> tuple[list[Arrival], bool]:
+    def _take(self, *, waits: bool) -> tuple[list[Arrival], bool]:
         """Return all waiting commits, and whether to continue. A larger group makes a larger
         transaction.
         """
         group: list[Arrival] = []
-        arrivals = self._queue.get()
         try:
+            arrivals = self._queue.get(block=waits)
             while arrivals is not None and len(group) < MAX_GROUP:
                 group += arrivals
                 arrivals = self._queue.get_nowait()
@@ -206,24 +225,77 @@ class Admission:
         return group, arrivals is not None
 
     def run_once(self, arrivals: Sequence[Arrival]) -> None:
-        if not arrivals:
+        """Check the commits that take no turns."""
+        self._complete(
+            [found for each in arrivals if not self._waits(each) and (found := self._check(each, True)) is not None]
+        )
+
+    def run_long(self) -> bool:
+        """Check commits whose turn it is, for one slice. Return whether more wait."""
+        turns, checked = list[tuple[Turn[Arrival], float]](), list[AdmittedCommit | Rejection]()
+        size, began = 0, self._clock()
+        while size < SLICE_BYTES and len(turns) < MAX_GROUP and self._clock() - began < SLICE_S:
+            turn = self._long.take()
+            if turn is None:
+                break
+            started = self._clock()
+            checked.append(self._check(turn.item, False))
+            turns.append((turn, self._clock() - started))
+            size += _size(turn.item)
+        completing = self._clock()
+        self._complete(checked)
+        took = self._clock() - completing
+        for turn, spent in turns:
+            self._long.finish(turn, spent + took * _size(turn.item) / size)
+            self._long_addresses[turn.item[2]] -= 1
+            if not self._long_addresses[turn.item[2]]:
+                del self._long_addresses[turn.item[2]]
+        return len(self._long) > 0
+
+    def _waits(self, arrival: Arrival) -> bool:
+        """Return whether the commit waits for its address's turn now."""
+        body, _, address = arrival
+        if len(body) < LONG_BODY and address not in self._long_addresses:
+            return False
+        self._put_long(arrival)
+        return True
+
+    def _put_long(self, arrival: Arrival) -> None:
+        self._long.put((arrival[2],), arrival)
+        self._long_addresses[arrival[2]] += 1
+
+    def _complete(self, checked: Sequence[AdmittedCommit | Rejection]) -> None:
+        """Check signatures and everything after them; pass on the commits, and reject the others."""
+        if not checked:
             return
-        checked = [self._check(body, sender, address) for body, sender, address in arrivals]
-        signed = iter(self._signatures.check([found.commit for found in checked if isinstance(found, AdmittedCommit)]))
-        checked = [
-            self._finish(found, next(signed)) if isinstance(found, AdmittedCommit) else found for found in checked
-        ]
+        passed = [found for found in checked if isinstance(found, AdmittedCommit)]
+        try:
+            signed = iter(self._signatures.check([found.commit for found in passed]))
+            checked = [
+                self._finish(found, next(signed)) if isinstance(found, AdmittedCommit) else found for found in checked
+            ]
+        except Exception as e:  # an internal error must not end the thread
+            error = internal_error(e, "admission")
+            checked = [(found.sender, error, None) if isinstance(found, AdmittedCommit) else found for found in checked]
         tickets = [found for found in checked if isinstance(found, AdmittedCommit)]
         if tickets:
             self._sequencer.submit(tickets)
         if len(tickets) < len(checked):
             self._reject([found for found in checked if not isinstance(found, AdmittedCommit)])
 
-    def _check(self, body: bytes, sender: Any, address: str) -> AdmittedCommit | Rejection:
-        """Run everything before the signature."""
+    @overload
+    def _check(self, arrival: Arrival, may_wait: Literal[False]) -> AdmittedCommit | Rejection: ...
+    @overload
+    def _check(self, arrival: Arrival, may_wait: bool) -> AdmittedCommit | Rejection | None: ...
+    def _check(self, arrival: Arrival, may_wait: bool) -> AdmittedCommit | Rejection | None:
+        """Run everything before the signature; None if the commit waits for its turn first."""
+        body, sender, address = arrival
         commit: Commit | None = None
         try:
             commit = self._validator.parse(body)
+            if may_wait and not self._validator.is_quick(commit):
+                self._put_long(arrival)
+                return None
             self._validator.check_before_signature(commit)
             return AdmittedCommit(commit, sender, address)
         except EncError as e:
@@ -240,3 +312,7 @@ class Admission:
             return admitted
         except EncError as e:
             return (admitted.sender, e, admitted.commit.hash)
+
+
+def _size(arrival: Arrival) -> int:
+    return BASE_SIZE + len(arrival[0])

@@ -44,6 +44,8 @@ MAX_BATCH = 1024
 """Maximum number of commits in one transaction."""
 MAX_SEALS = 256
 """Maximum number of idle bundles that one transaction closes."""
+SEAL_S = 0.02
+"""Seconds for which one transaction closes them."""
 IDLE_S = 0.2
 """Seconds after which an idle sequencer looks for bundles to seal."""
 PAUSE_S = 0.001
@@ -90,7 +92,9 @@ class Sequencer:
         self._recipients = RecipientCache(store)
         self._steps = StepBuilder(key, self._recipients)
         self._holds = MigrateHolds()
-        self._preparation = Preparation(self._judge_in_steps)
+        self._preparation = Preparation(self._judge_in_steps, self._states)
+        self._is_sealing = False
+        """Whether overdue bundles are left for the next batch."""
         self._unsealed: set[bytes] = set()
         """Enclaves that could not be sealed since the start."""
         self._thread = threading.Thread(target=self._run, name="sequencer", daemon=True)
@@ -164,7 +168,7 @@ class Sequencer:
     def _run(self) -> None:
         running = True
         while running or self._preparation:
-            admitted, calls, goes_on = self._take(PAUSE_S if self._preparation else IDLE_S)
+            admitted, calls, goes_on = self._take(PAUSE_S if self._preparation or self._is_sealing else IDLE_S)
             running = running and goes_on
             ready = self._preparation.sort(admitted)
             if ready or not self._preparation:
@@ -311,10 +315,18 @@ class Sequencer:
         return overlay
 
     def _seal(self, batch: CommitBatch) -> None:
-        """Close bundles whose time is up and that no event closed."""
+        """Close bundles whose time is up and that no event closed: for one slice, and at least one.
+
+        States that are not in memory are loaded for it.
+        """
+        began, sealed, self._is_sealing = time.perf_counter(), 0, False
         for enclave in self._store.overdue(batch.now, MAX_SEALS + len(self._unsealed)):
             if enclave in self._unsealed:
                 continue
+            if sealed and time.perf_counter() - began >= SEAL_S:
+                self._is_sealing = True
+                return
+            sealed += 1
             try:
                 self._seal_one(enclave, batch)
             except Unavailable:

@@ -32,6 +32,10 @@ class StateCache:
     def __len__(self) -> int:
         return len(self._states)
 
+    def __contains__(self, enclave: bytes) -> bool:
+        """Return whether `get` need not load the state."""
+        return enclave in self._states
+
     def get(self, enclave: bytes) -> EnclaveState | None:
         """Return the state after the latest durable step; None if the enclave does not exist here."""
         with self._lock:
