@@ -125,6 +125,7 @@ def test_idle_bundles_are_sealed_and_heads_signed(host: Host) -> None:
 
 def test_many_idle_bundles_are_sealed_over_several_batches(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sequencer_module, "SEAL_S", 0.0)
+    monkeypatch.setattr(sequencer_module, "SEAL_PAUSE_S", 0.0)
     enclaves = [host.found(meta={"n": n}) for n in range(3)]
     host.now += 2_000
     sealed = list[int]()
@@ -133,6 +134,17 @@ def test_many_idle_bundles_are_sealed_over_several_batches(host: Host, monkeypat
         sealed.append(sum(host.store.head(each) is not None for each in enclaves))
     assert sealed == [1, 2, 3]
     assert not host.sequencer._is_sealing
+
+
+def test_after_a_slice_of_sealing_commits_come_first(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sequencer_module, "SEAL_S", 0.0)
+    monkeypatch.setattr(sequencer_module, "SEAL_PAUSE_S", 1e9)
+    enclaves = [host.found(meta={"n": n}) for n in range(3)]
+    host.now += 2_000
+    for _ in range(3):
+        host.run()
+    assert sum(host.store.head(each) is not None for each in enclaves) == 1
+    assert host.sequencer._is_sealing
 
 
 def test_nothing_is_told_before_it_is_written() -> None:

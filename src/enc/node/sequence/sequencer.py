@@ -46,6 +46,8 @@ MAX_SEALS = 256
 """Maximum number of idle bundles that one transaction closes."""
 SEAL_S = 0.02
 """Seconds for which one transaction closes them."""
+SEAL_PAUSE_S = 0.08
+"""Seconds until one closes further ones."""
 IDLE_S = 0.2
 """Seconds after which an idle sequencer looks for bundles to seal."""
 PAUSE_S = 0.001
@@ -93,7 +95,7 @@ class Sequencer:
         self._steps = StepBuilder(key, self._recipients)
         self._holds = MigrateHolds()
         self._preparation = Preparation(self._judge_in_steps, self._states)
-        self._is_sealing = False
+        self._is_sealing, self._seal_due = False, 0.0
         """Whether overdue bundles are left for the next batch."""
         self._unsealed: set[bytes] = set()
         """Enclaves that could not be sealed since the start."""
@@ -317,14 +319,19 @@ class Sequencer:
     def _seal(self, batch: CommitBatch) -> None:
         """Close bundles whose time is up and that no event closed: for one slice, and at least one.
 
-        States that are not in memory are loaded for it.
+        States that are not in memory are loaded for it. After a whole slice, commits come first for a
+        while.
         """
         began, sealed, self._is_sealing = time.perf_counter(), 0, False
+        if began < self._seal_due:
+            self._is_sealing = True
+            return
         for enclave in self._store.overdue(batch.now, MAX_SEALS + len(self._unsealed)):
             if enclave in self._unsealed:
                 continue
             if sealed and time.perf_counter() - began >= SEAL_S:
                 self._is_sealing = True
+                self._seal_due = time.perf_counter() + SEAL_PAUSE_S
                 return
             sealed += 1
             try:
