@@ -51,6 +51,18 @@ def test_a_chain_starts_at_the_sequencer_on_record(registry: Registry, house: Ho
     assert registry.sequencer(house) == "node3"
 
 
+def test_a_false_link_is_refused_though_the_chain_ends_at_the_sequencer_on_record(
+    registry: Registry, house: House
+) -> None:
+    """The entry itself is the holder's, and names the right sequencer."""
+    registry.register("alice", house)
+    house.move_to("node2")
+    back = house.move_to("node")
+    registry.register("alice", house)
+    refusal = registry.refusal("alice", house, links=[back], app="chat")
+    assert refusal.startswith("REGISTRY_CONFLICT migrate_events[0]: finalised by neither")
+
+
 def test_a_gap_in_a_chain(registry: Registry, house: House) -> None:
     house.move_to("node2")
     house.talk(1)
