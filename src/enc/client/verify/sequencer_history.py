@@ -92,15 +92,11 @@ class History(Struct, frozen=True):
         """
         before = [move for move in self.moves if move.from_seq <= seq]
         was = any(term.sequencer == key for term in self.terms() if term.from_seq <= seq)
-        return before[-1] if was and before and self.at(seq) != key else None
+        return before[-1] if was and self.at(seq) != key else None
 
     def holds(self, other: "History") -> bool:
         """Whether this history contains every move of the other."""
         return {move.event.id for move in other.moves} <= {move.event.id for move in self.moves}
-
-    def after(self, other: "History") -> tuple[Migration, ...]:
-        """Return the moves later than all moves of the other history."""
-        return tuple(move for move in self.moves if move.event.seq > other.reach)
 
     def sizes(self) -> dict[bytes, int]:
         """Return the proved sizes, by id of the Migrate."""
