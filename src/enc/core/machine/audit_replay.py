@@ -19,7 +19,6 @@ from collections.abc import Callable, Mapping
 from msgspec.structs import replace
 
 from enc.core.errors import EncError
-from enc.core.log.commit import MAX_EXP_WINDOW_MS, SKEW_MS
 from enc.core.log.event import check_time, is_withheld, target_of
 from enc.core.machine.enclave import apply, apply_manifest, checkpoint_root, judge, judge_manifest, seal
 from enc.core.machine.fault import Fault, FaultKind
@@ -85,7 +84,7 @@ class AuditReplay:
         """The keys of `sequencers`."""
         self._unknown_sequencers: set[bytes] = set()
         self._top = -1
-        self._last: Event | None = None
+        self._last_seq = -1
         self._missing = MissingSeqs()
 
     def add(self, event: Event) -> None:
@@ -95,7 +94,7 @@ class AuditReplay:
             self._add_first(event)
         else:
             self._add_next(self.state, event)
-        self._last = event
+        self._last_seq = event.seq
 
     def skip(self) -> None:
         """Count an event that cannot be read. It keeps its place; its effects are unknown."""
@@ -174,12 +173,7 @@ class AuditReplay:
             self._check_place(event)
         else:
             self._top = event.seq
-        if (
-            event.timestamp < state.min_timestamp
-            or event.exp + SKEW_MS < event.timestamp
-            or event.exp > event.timestamp + MAX_EXP_WINDOW_MS + SKEW_MS
-        ):
-            self._check_time(state, event, known)
+        self._check_time(state, event, known)
         if event.sequencer != self._expected_sequencer:
             state = self._check_sequencer(state, event)
         elif state.sequencer != event.sequencer:
@@ -245,10 +239,10 @@ class AuditReplay:
                 self._add_fault("gap", gap.first, str(gap), gap.before)
             self._top = event.seq
             return
-        what = f"event {event.seq} comes after event {self._last.seq if self._last else self._top}"
+        what = f"event {event.seq} comes after event {self._last_seq}"
         if not self._missing.found(event.seq):
             what = f"{what}, and for the second time"
-        self._add_fault("reordering", event.seq, what, self._last.seq if self._last else -1)
+        self._add_fault("reordering", event.seq, what, self._last_seq)
 
     def _check_time(self, state: EnclaveState, event: Event, known: int) -> None:
         """Check the timestamp, unless the order is broken here too: that counts as one fault."""
@@ -256,7 +250,7 @@ class AuditReplay:
             return
         if event.timestamp < state.min_timestamp:
             what = f"its timestamp is {state.min_timestamp - event.timestamp} ms before the previous event's"
-            self._add_fault("falling_timestamp", event.seq, what, self._last.seq if self._last else -1)
+            self._add_fault("falling_timestamp", event.seq, what, self._last_seq)
             return
         try:
             check_time(event)
@@ -275,7 +269,7 @@ class AuditReplay:
                 self._add_fault("old_sequencer", event.seq, what, self.moves[-1])
             else:
                 what = f"{event.sequencer.hex()} signed it, and no Migrate names that key"
-                self._add_fault("sequencer_change", event.seq, what, self._last.seq if self._last else -1)
+                self._add_fault("sequencer_change", event.seq, what, self._last_seq)
         return replace(state, sequencer=event.sequencer)
 
     def _effects(self, state: EnclaveState, event: Event, known: int) -> Effects:
@@ -325,19 +319,17 @@ class AuditReplay:
 
     def _reject(self, state: EnclaveState, event: Event, error: EncError, known: int) -> Effects:
         is_plain = event.type not in state.policy.predefined and not state.policy.registry
-        migrate = event.type == "Migrate" and event.content is not None
+        new_sequencer = _new_sequencer(event) if event.type == "Migrate" else None
         if isinstance(error, _Erased):
             self._add_fault("erasure_without_cause", event.seq, error.message)
-        elif migrate and _new_sequencer(event) is not None:
-            what = f"the Migrate to {(_new_sequencer(event) or b'').hex()} is not valid: {error.message}"
+        elif new_sequencer is not None:
+            what = f"the Migrate to {new_sequencer.hex()} is not valid: {error.message}"
             self._add_fault("sequencer_change", event.seq, what)
         else:
             self._add_fault("unauthorised_event", event.seq, f"the rules reject this {event.type}: {error.message}")
         if not is_plain:
             self._mark_unknown(event.seq)
-        if migrate and (key := _new_sequencer(event)) is not None:
-            return Effects(lifecycle="migrated", new_sequencer=key)
-        return NOTHING
+        return NOTHING if new_sequencer is None else Effects(lifecycle="migrated", new_sequencer=new_sequencer)
 
     def _move(self, event: Event, key: bytes) -> None:
         self._expected_sequencer = key
