@@ -226,6 +226,9 @@ def test_a_migrate_that_is_not_valid(world: World) -> None:
     migrate = finalize(world.commit("alice", "Migrate", content), person("node"), START + world.next, 11)
     after = finalize(world.commit("alice", "message", "on"), person("node2"), START + world.next + 1, 12)
     assert reported([*world.events, migrate, after]) == [("sequencer_change", 11)]
+    moved = replayed([*world.events, migrate]).state
+    assert moved is not None
+    assert (moved.lifecycle, moved.migrated) == ("active", True)
     by_bob = finalize(world.commit("bob", "Migrate", world.migrate("node2")), person("node2"), START + world.next, 11)
     assert reported([*world.events, by_bob]) == [("sequencer_change", 11)]
 
@@ -323,6 +326,8 @@ def test_the_caller_s_memory_of_commits_is_used(world: World) -> None:
     seen = SeenCommits()
     replayed(world.events, seen_commits=seen)
     assert seen.is_duplicate(world.events[-1])
+    replayed([*world.events[:3], erase(world.events[3])], seen_commits=seen, check_erasures=False)
+    assert seen.all_unexplained() == []
 
 
 def test_a_log_without_its_manifest(world: World) -> None:
@@ -419,9 +424,21 @@ def judged(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 
 def test_content_events_of_an_author_are_judged_once(world: World, judged: list[int]) -> None:
-    """Until a predefined event may have changed the author's rights: 2 is a Move of bob's, 7 an Update."""
+    """Until a predefined event may have changed the author's rights: 2 is a Move of bob's, 7 an Update,
+    11 a slot.
+    """
+    world.send("alice", "Own", {"key": "profile", "value": 1})
+    world.send("alice", "message", "still known")
+    judged.clear()
     assert reported(world.events) == []
-    assert judged == [1, 2, 3, 7]
+    assert judged == [1, 2, 3, 7, 11]
+
+
+def test_so_many_authors_are_known(world: World, judged: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("enc.core.machine.audit_replay.MAX_ALLOWED", 1)
+    judged.clear()
+    assert reported(world.events) == []
+    assert judged == [1, 2, 3, 7, 8]
 
 
 GATED = {**MANIFEST, "customs": [rule("message", "MEMBER", "C", **gated("talk", "owner"))]}
@@ -446,6 +463,13 @@ def test_a_predefined_event_is_judged_each_time() -> None:
     made.send("alice", "Grant", has("bob", "Admin"))
     wrong = finalize(made.commit("alice", "Grant", has("bob", "Owner")), person("node"), START + made.next, 2)
     assert reported([*made.events, wrong]) == [("unauthorised_event", 2)]
+
+
+def test_the_entries_of_a_registry_are_judged_each_time() -> None:
+    registry = Registry()
+    registry.send("alice", "Reg_Node", node_entry("alice"))
+    wrong = finalize(registry.commit("alice", "Reg_Node", node_entry("bob")), person("node"), START + registry.next, 2)
+    assert reported([*registry.events, wrong]) == [("unauthorised_event", 2)]
 
 
 def test_a_rejected_entry_of_a_registry_has_unknown_effects() -> None:

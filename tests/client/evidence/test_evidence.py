@@ -13,6 +13,7 @@ from msgspec.structs import replace
 
 from enc.client import Distrust, Evidence, check_evidence, load_evidence
 from enc.client.evidence import evidence as module
+from enc.client.evidence.check_log_evidence import MAX_LINE, MAX_LOG
 from enc.client.evidence.evidence import (
     EvidenceKind,
     answer_evidence,
@@ -21,6 +22,7 @@ from enc.client.evidence.evidence import (
     unconnected,
     with_cosignature,
 )
+from enc.client.evidence.log_evidence import MAX_EVENTS
 from enc.client.evidence.verdict import KEY_OWNER, Verdict
 from enc.core.errors import InvalidProof
 from enc.core.log.commit import build_commit
@@ -360,6 +362,13 @@ def test_a_huge_file_is_refused_before_it_is_read(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(module, "MAX_EVIDENCE", len(data) - 1)
     with pytest.raises(InvalidProof, match="over"):
         load_evidence(data)
+
+
+def test_the_limits_of_evidence_are_those_of_the_protocol() -> None:
+    """docs/protocol.md, section 28.2."""
+    mebibyte = 1024 * 1024
+    assert (256 * mebibyte, 10 * mebibyte) == (module.MAX_EVIDENCE, module.MAX_ANSWER)
+    assert (1_000_000, 4096 * mebibyte, 4 * mebibyte) == (MAX_EVENTS, MAX_LOG, MAX_LINE)
 
 
 def test_of_a_very_long_answer_the_beginning_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:

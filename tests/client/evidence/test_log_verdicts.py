@@ -246,6 +246,8 @@ def test_what_a_former_sequencer_s_head_shows(moved: World) -> None:
     signed = f"{KEY} signed a head of 3 bundles that matches this log up to event {last}"
     later = "that no later Migrate gave the enclave back to it: a current sequencer may sign older sizes"
     assert verdict == Verdict(False, (whole(14), became, signed), (later,), holds=True)
+    beyond = sign_head(NODE, moved.state.enclave, START, 9, WRONG)
+    refused(lambda: log(moved, "old_sequencer", last, head=beyond), "has another size")
 
 
 def test_a_head_whose_last_event_began_the_next_term_is_too_late() -> None:

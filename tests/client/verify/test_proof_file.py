@@ -392,6 +392,7 @@ def test_a_nested_file_does_no_harm(proofs: dict[str, Proof], name: str) -> None
 
 
 def test_a_huge_file_is_refused_before_it_is_read(proofs: dict[str, Proof], monkeypatch: pytest.MonkeyPatch) -> None:
+    assert module.MAX_PROOF == 64 * 1024 * 1024  # docs/protocol.md, section 28.1
     data = proofs["active"].json()
     monkeypatch.setattr(module, "MAX_PROOF", len(data))
     check_proof(load_proof(data))

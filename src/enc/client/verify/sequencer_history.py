@@ -142,6 +142,6 @@ def history_of(first: bytes | None, migrates: Sequence[Event], enclave: bytes) -
         if move.new_sequencer != before:  # a Migrate to the current sequencer changes nothing
             moves.append(move)
         before, last = move.new_sequencer, event.seq
-    if first is None and moves and not moves[0].is_forced:
+    if moves and not moves[0].is_forced:  # then its signer is `first`, if that is known
         first = moves[0].event.sequencer
     return History(first, tuple(moves))

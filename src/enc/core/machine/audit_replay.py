@@ -15,6 +15,7 @@ after a rejected event that would have changed the state are not reported as fau
 """
 
 from collections.abc import Callable, Mapping
+from typing import Any
 
 from msgspec.structs import replace
 
@@ -32,11 +33,13 @@ from enc.core.rules.content import parse_migrate, revised_id
 from enc.core.rules.policy_types import Effects, kept_types
 from enc.core.trees.bundle import closes_before
 from enc.core.trees.merkle_log import Edge
-from enc.core.trees.state_key import LIFECYCLE_KEY, RBAC, STATUS, identity_key
+from enc.core.trees.state_key import RBAC, STATUS, identity_key
 
 NOTHING = Effects()
-_KEEPS_RIGHTS = frozenset("Update Delete Shared Own Pause Resume Terminate Migrate".split())
+_KEEPS_RIGHTS = frozenset("Update Delete Pause Resume Terminate Migrate Shared Own".split())
 """Types that change slots, the lifecycle or the status of events, but no rights."""
+
+_NOTHING_KNOWN: Mapping[int, Any] = {}
 
 StepCallback = Callable[[Event | None, Transition], None]
 """Called with each event and its transition; without an event, with the closing of a bundle."""
@@ -53,8 +56,8 @@ class AuditReplay:
         seen_commits: SeenCommits | None = None,
         on_step: StepCallback | None = None,
         check_erasures: bool = True,
-        node_bundle_sizes: Mapping[int, int] | None = None,
-        node_state_hashes: Mapping[int, bytes] | None = None,
+        node_bundle_sizes: Mapping[int, int] = _NOTHING_KNOWN,
+        node_state_hashes: Mapping[int, bytes] = _NOTHING_KNOWN,
     ) -> None:
         """Without `check_erasures`, an erased content needs no cause.
 
@@ -75,16 +78,16 @@ class AuditReplay:
         """The seqs of the valid Migrates."""
         self._seen_commits = seen_commits or SeenCommits()
         self._on_step, self._checks_erasures = on_step, check_erasures
-        self._node_bundle_sizes, self._node_state_hashes = node_bundle_sizes or {}, node_state_hashes or {}
+        self._node_bundle_sizes, self._node_state_hashes = node_bundle_sizes, node_state_hashes
         self._allowed: dict[bytes, set[tuple[str, bytes]]] = {}
         """By identity, types and sequencers of content events that were allowed since its rights
         last changed."""
-        self._expected_sequencer = b""
+        self._expected_sequencer: bytes
         self._held: set[bytes] = set()
         """The keys of `sequencers`."""
         self._unknown_sequencers: set[bytes] = set()
         self._top = -1
-        self._last_seq = -1
+        self._last_seq: int
         self._missing = MissingSeqs()
 
     def add(self, event: Event) -> None:
@@ -186,7 +189,7 @@ class AuditReplay:
             self._forget(event.type, transition)
         self._seen_commits.add(event)
         if effects.erases or event.content is None:
-            self._explain(event, effects)
+            self._explain(state, event, effects)
         if effects.new_sequencer:
             self._move(event, effects.new_sequencer)
         if self.sequencers[-1][0] != event.sequencer:
@@ -198,13 +201,14 @@ class AuditReplay:
         self.sequencers.append((event.sequencer, event.seq))
         self._held.add(event.sequencer)
 
-    def _keep(self, event: Event | None, transition: Transition) -> None:
-        if self._node_state_hashes and transition.closed:
+    def _keep(self, event: Event | None, transition: Transition) -> EnclaveState:
+        if transition.closed:
             transition = self._follow_state_hashes(transition)
         self.state = transition.state
         self.store.put(event, transition)
         if self._on_step is not None:
             self._on_step(event, transition)
+        return transition.state
 
     def _follow_boundaries(self, state: EnclaveState, event: Event) -> EnclaveState:
         """Close the open bundle where the node closed it, and keep it open where the node did
@@ -219,8 +223,7 @@ class AuditReplay:
         closing = seal(state, bundle.deadline(state.policy.bundle), self.store)
         if closing is None:
             return state
-        self._keep(None, replace(closing, state=replace(closing.state, min_timestamp=state.min_timestamp)))
-        return self.state or state
+        return self._keep(None, replace(closing, state=replace(closing.state, min_timestamp=state.min_timestamp)))
 
     def _follow_state_hashes(self, transition: Transition) -> Transition:
         """Return the transition with the state hashes that the node put into the log."""
@@ -292,12 +295,12 @@ class AuditReplay:
         """Drop cached permissions that a predefined event may have changed.
 
         While the enclave is active, only the author's rights and the gates decide about a content
-        event. Those of a registry are judged one by one.
+        event. The entries of a registry have effects, so they are judged one by one.
         """
         if type_ in _KEEPS_RIGHTS:
             return
         changed = transition.leaves
-        if type_ == "Gate" or any(key[:1] not in (RBAC, STATUS) for key in changed if key != LIFECYCLE_KEY):
+        if any(key[:1] not in (RBAC, STATUS) for key in changed):
             self._allowed.clear()
             return
         for identity in [each for each in self._allowed if identity_key(each) in changed]:
@@ -311,7 +314,7 @@ class AuditReplay:
         if event.content is None and is_withheld(event, kept_types(state.policy)):
             raise _Erased(_missing(event))
         effects = judge(state, event, self.store, sequencer=event.sequencer, takeover=True)
-        if event.type not in state.policy.predefined and not state.policy.registry and effects == NOTHING:
+        if event.type not in state.policy.predefined and effects == NOTHING:
             if len(self._allowed) >= MAX_ALLOWED:
                 self._allowed.clear()
             self._allowed.setdefault(event.from_, set()).add((event.type, event.sequencer))
@@ -336,12 +339,12 @@ class AuditReplay:
         self._unknown_sequencers.discard(key)
         self.moves.append(event.seq)
 
-    def _explain(self, event: Event, effects: Effects) -> None:
+    def _explain(self, state: EnclaveState, event: Event, effects: Effects) -> None:
         for gone in effects.erases:
             self._seen_commits.explain(gone)
         if event.content is not None or not self._checks_erasures:
             return
-        if self.state is not None and is_withheld(event, kept_types(self.state.policy)):
+        if is_withheld(event, kept_types(state.policy)):
             return
         target = self.store.target(revised_id(event)) if event.type == "Update" else None
         if not target_of(event).auto_delete and not (target and target.auto_delete):
