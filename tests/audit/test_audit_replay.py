@@ -15,8 +15,10 @@ from enc.core.machine.enclave import judge
 from enc.core.machine.fault import Fault
 from enc.core.machine.replay import SeenCommits
 from enc.core.machine.state import EnclaveState
+from enc.core.primitives.hashing import log_leaf
 from enc.core.primitives.types import Event, Tags
 from enc.core.rules.policy_types import Effects
+from enc.core.trees.merkle_log import Edge
 from tests.audit.logs import MANIFEST
 from tests.core.registry_world import Registry, node_entry
 from tests.core.world import START, World, gated, person, pub, rule
@@ -156,6 +158,8 @@ def test_a_stranger_in_the_sequencers_place_is_told_once(world: World) -> None:
     assert back.faults == [Fault(kind="sequencer_change", seq=8, what=what, before=7)]
     assert back.state is not None
     assert back.state.sequencer == person("node").public
+    before_an_update = [*world.events[:6], by(world.events[6], "node2"), *world.events[7:]]
+    assert reported(before_an_update) == [("sequencer_change", 6)]
 
 
 def test_a_stranger_after_a_move_is_no_former_sequencer(world: World) -> None:
@@ -285,10 +289,11 @@ def test_a_log_whose_manifest_is_not_valid(world: World) -> None:
     for event, fault in cases:
         replay = AuditReplay(first.enclave)
         replay.add(event)
+        assert (replay.roots_unknown_from, replay.state) == (0, None)
         replay.add(world.events[1])
         assert (replay.roots_unknown_from, replay.state, len(replay.finish())) == (0, None, 1)
         assert fault in (None, replay.faults[0])
-    assert replay.faults[0].seq == 0
+    assert (replay.faults[0].kind, replay.faults[0].seq) == ("unauthorised_event", 0)
     assert replay.faults[0].what.startswith("the Manifest is not valid: ")
     (gone,) = replayed([erase(first)]).faults
     assert (gone.kind, gone.seq) == ("erasure_without_cause", 0)
@@ -510,3 +515,18 @@ def test_one_of_two_bundles_that_an_event_closes_has_the_node_s_state() -> None:
         assert state is not None
         roots.add(state.log.root())
     assert len(roots) == 3
+
+
+@pytest.mark.parametrize("size", [1, 4])
+@pytest.mark.parametrize("index", [0, 1])
+def test_the_log_has_the_state_that_the_node_put_into_a_bundle(size: int, index: int) -> None:
+    made = World({**MANIFEST, "bundle": {"size": size, "timeout": 1000}})
+    for i in range(2 * size):
+        made.send("alice", "message", f"{i}")
+    state = replayed(made.events, node_state_hashes={index: bytes(32)}).state
+    leaves = [
+        log_leaf(bundle.events_root, bytes(32) if bundle.index == index else bundle.state_hash)
+        for bundle in made.memory.bundles
+    ]
+    assert state is not None
+    assert state.log == Edge().with_leaves(leaves)
