@@ -220,6 +220,7 @@ def test_what_a_checkpoint_shows(world: World) -> None:
     assert verdict == Verdict(False, (whole(15), gives), (who,), holds=True)
     assert log(world, "wrong_log_root", 14, checkpoint=(13, right)).holds
     refused(lambda: log(world, "wrong_log_root", 14, checkpoint=(14, right)), "that is not the log's")
+    refused(lambda: log(world, "wrong_log_root", -1, checkpoint=(14, right)), "seq")
     headless = log_parts("wrong_log_root", 14, world.events[1:], checkpoint=(14, right))
     refused(lambda: check_evidence(evidence(world, headless)), "that is not the log's")
 

@@ -18,7 +18,7 @@ from enc.core.rules.content import parse_migrate
 
 MAX_MOVES = 64
 """Most Migrates of one enclave that a client remembers."""
-MAX_CONTENT = 16 << 10
+MAX_CONTENT = 16_384
 """Most characters of a Migrate's content; the three fields need 250."""
 
 

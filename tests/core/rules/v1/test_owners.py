@@ -14,6 +14,7 @@ SCHEMA = [
     *(row(event, "Owner", "C") for event in ("Transfer_Owner", "Pause", "Resume", "Terminate")),
     row("Grant_Push", "Owner", "C", "Admin"),
     row("Admin", "Admin", "R"),
+    row("note", "Node", "R"),
 ]
 
 
@@ -48,6 +49,14 @@ def test_a_malformed_transfer_makes_nobody_an_owner(world: World) -> None:
 def test_what_a_policy_says_about_itself(world: World) -> None:
     policy = world.policy
     assert (policy.enc_v, policy.registry, policy.slots) == (1, False, {"Shared": set(), "Own": set()})
+
+
+def test_only_the_node_has_the_node_s_rights(world: World) -> None:
+    note, nobody = Subject("note"), frozenset[str]()
+    assert world.policy.rights(note, 0, is_author=False, closed=nobody) == nobody
+    assert world.policy.rights(note, 0, is_author=False, closed=nobody, is_node=True) == {"R"}
+    assert world.policy.read_scope(0, nobody).of("note") == "none"
+    assert world.policy.read_scope(0, nobody, is_node=True).of("note") == "all"
 
 
 @pytest.mark.parametrize("type_", ["Update", "Delete"])

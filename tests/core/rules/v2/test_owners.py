@@ -6,6 +6,7 @@ import pytest
 
 from enc.core.errors import InvalidCommit, InvalidEndpointUrl
 from enc.core.primitives.types import Target
+from enc.core.rules.dialects import DialectV2
 from enc.core.rules.policy_types import Subject
 from tests.core.rules.v2.access_club import (
     ADMIN,
@@ -117,6 +118,7 @@ def test_the_names_and_people_of_a_manifest() -> None:
     assert policy.initial_members == tuple(person(name).public for name in PEOPLE)
     assert policy.slots == {"Shared": {"a"}, "Own": {"b"}}
     assert club(customs=[rule("note", "MEMBER", "C")]).policy.slots == {"Shared": set(), "Own": set()}
+    assert isinstance(policy.dialect, DialectV2)
     assert (policy.enc_v, policy.registry, policy.namespaces) == (2, False, ("rbac", "event_status", "kv"))
 
 
