@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from enc.client import Distrust, Equivocation, ForeignSequencer, Forgery, Fork, SplitBrain, check_evidence
 from enc.client.verify.log_verifier import LogVerifier
-from enc.client.verify.pins import MemoryPins
+from enc.client.verify.pins import MemoryPins, Pin, pin_of
 from enc.client.verify.sequencer_history import History, history_of
 from enc.core.errors import EnclaveMigrated
 from enc.core.log.commit import build_commit
@@ -71,6 +71,8 @@ def test_an_event_is_of_the_enclave_and_of_its_sequencer() -> None:
     foreign = f"event 1: signed by {B.public.hex()}, but the enclave's sequencer is {A.public.hex()}"
     found = distrusted(ForeignSequencer, "foreign", foreign, lambda: v.verify_events([event(1, B)], b"what came"))
     assert (found.message, found.evidence.parts) == (foreign, {"answer": "what came"})
+    unsigned = replace(event(1, B), sig=bytes(64))  # whoever signed it, it is not the sequencer's
+    distrusted(ForeignSequencer, "foreign", foreign, lambda: v.verify_events([unsigned], b""))
     stray = event(1, A, enclave=OTHER)
     distrusted(Forgery, "answer", "event 1: belongs to another enclave", lambda: v.verify_events([stray], b""))
     for broken in (replace(event(1, A), sig=bytes(64)), replace(event(1, A), timestamp=START)):
@@ -171,12 +173,52 @@ def test_a_second_migrate_of_a_node_that_came_back_is_added_to_the_first() -> No
     v.verify_events([migrate(20, A, B)], b"")
     assert [move.event.seq for move in v.history.moves] == [5, 9, 12, 20]
     assert v.history.first == A.public
+    last = verifier(C, LINE)
+    last.verify_events([migrate(20, C, A)], b"")
+    assert (last.history.first, last.history.sequencer) == (A.public, A.public)
+
+
+def test_a_former_node_shows_a_later_migrate_without_being_its_signer() -> None:
+    v = verifier(A, LINE)
+    v.verify_events([migrate(20, C, B)], b"")
+    assert v.history == LINE
+
+
+class CountingPins(MemoryPins):
+    """Counts what is stored. `first` is what another client stores just before the first of it."""
+
+    def __init__(self, first: Pin | None = None) -> None:
+        super().__init__()
+        self.stored, self.first = 0, first
+
+    def store(self, enclave: bytes, pin: Pin) -> None:
+        if self.first is not None and not self.stored:
+            super().store(enclave, self.first)
+        self.stored += 1
+        super().store(enclave, pin)
+
+
+def test_the_first_event_pins_its_sequencer_once() -> None:
+    pins = CountingPins()
+    v = verifier(pins=pins)
+    for seq in (1, 2, 3):
+        v.verify_events([event(seq, A)], b"")
+    assert (pins.stored, pins.load(ENCLAVE)) == (1, pin_of(A.public, None, History(A.public)))
+
+
+def test_another_client_may_pin_another_node_at_the_same_time() -> None:
+    v = verifier(pins=CountingPins(pin_of(B.public, None, History(B.public))))
+    message = f"the node's answers: signed by {A.public.hex()}, but the enclave's sequencer is {B.public.hex()}"
+    distrusted(ForeignSequencer, "foreign", message, lambda: v.verify_events([event(1, A)], b""))
 
 
 def test_what_another_client_has_learned_is_known_here() -> None:
     pins = MemoryPins()
     here, there = verifier(A, pins=pins), verifier(A, pins=pins)
+    there.verify_events([event(1, A)], b"")
     there.verify_events([TO_B], b"")
+    late = event(6, A)
+    distrusted(SplitBrain, "split", "receipt", lambda: here.verify_receipt(build_receipt(late), late, b""))
     with pytest.raises(EnclaveMigrated):
         here.check_is_current()
     assert here.history == there.history
@@ -233,3 +275,5 @@ def test_a_former_sequencer_signs_no_head_beyond_its_term() -> None:
         former.check_head(head(3), b"", 0)
     assert error.value.context == {"new_sequencer": B.public.hex()}
     assert former.head is None
+    pins.remove(ENCLAVE)
+    assert former.check_head(head(3), b"", 0) is None
