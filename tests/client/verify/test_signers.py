@@ -217,6 +217,8 @@ def test_what_another_client_has_learned_is_known_here() -> None:
     here, there = verifier(A, pins=pins), verifier(A, pins=pins)
     there.verify_events([event(1, A)], b"")
     there.verify_events([TO_B], b"")
+    with pytest.raises(EnclaveMigrated):
+        verifier(A, pins=pins).check_is_current()
     late = event(6, A)
     distrusted(SplitBrain, "split", "receipt", lambda: here.verify_receipt(build_receipt(late), late, b""))
     with pytest.raises(EnclaveMigrated):
