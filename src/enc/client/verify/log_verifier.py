@@ -118,8 +118,7 @@ class LogVerifier:
 
     def signer_unknown(self, seq: int, key: bytes) -> bool:
         """Whether the key, or the sequencer of this seq, is unknown: there may be unknown Migrates."""
-        expected = self.history.at(seq)
-        return expected != key and (expected is None or not self.history.knows(key))
+        return self.history.at(seq) is None or not self.history.knows(key)
 
     @contextmanager
     def blame_node(self, what: str, answer: bytes) -> Iterator[None]:
@@ -200,7 +199,7 @@ class LogVerifier:
             for event in events:
                 _check_place(event)
                 self._record_seq(event)
-        if events and not self._is_pinned:
+        if not self._is_pinned:
             self._pins.store(self.enclave, pin_of(self.sequencer, None, self.history))
             self._check_pin()
             self._is_pinned = True
