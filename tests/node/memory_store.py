@@ -15,6 +15,7 @@ from enc.core.machine.memory import EnclaveMemory
 from enc.core.machine.state import ClosedBundle, EnclaveState
 from enc.core.primitives.types import Commit, Event, KeyRecord, RecordKind, Target, TreeHead
 from enc.core.rules.content import revised_id
+from enc.core.rules.policy_types import Policy
 from enc.core.trees.state_key import DELETED
 from enc.node.store.events import EventWithStatus, RawEvent, SearchItem, search_item
 from enc.node.store.spent_requests import SpentRequest, check_unspent
@@ -169,7 +170,7 @@ class MemoryStore(PushMemory):
 
     # Enclaves
 
-    def load(self, enclave: bytes) -> EnclaveState | None:
+    def load(self, enclave: bytes, policy: Policy | None = None) -> EnclaveState | None:
         found = self._all.get(enclave)
         return found.state if found else None
 

@@ -7,8 +7,7 @@ from enc.core.errors import EncError, EnclaveNotFound
 from enc.core.log.commit import build_commit, parse_commit, wire_commit
 from enc.core.primitives.encoding import compact_json
 from enc.core.primitives.types import Commit
-from enc.node.sequence import admission
-from enc.node.sequence.admission import LONG_BODY, MAX_GROUP, SLICE_S, Admission, Arrival, Rejection
+from enc.node.sequence.admission import LONG_BODY, MAX_GROUP, Admission, Arrival, Rejection
 from enc.node.sequence.admitted import AdmittedCommit
 from enc.node.signatures.pool import SignaturePool
 from tests.core.world import START, person
@@ -35,13 +34,14 @@ class Checks:
 
     def check_before_signature(self, commit: Commit) -> None:
         if commit.enclave == COLD:
-            self.now += 3 * SLICE_S
+            self.now += 1
         if commit.type == "unknown":
             raise EnclaveNotFound("no such enclave on this node")
 
-    def check_after_signature(self, commit: Commit) -> None:
-        if len(commit.content or "") > LONG_BODY:
-            self.now += SLICE_S
+    def check_after_signature(self, admitted: AdmittedCommit) -> AdmittedCommit:
+        if len(admitted.commit.content or "") >= LONG_BODY:
+            self.now += 1
+        return admitted
 
     def submit(self, admitted: Sequence[AdmittedCommit]) -> None:
         self.order += [each.sender for each in admitted]
@@ -64,21 +64,6 @@ def test_a_quick_commit_does_not_wait_for_long_ones_of_another_address() -> None
     assert (checks.order, checks.now) == (["quick"], 0)
     checks.finish()
     assert sorted(checks.order[1:]) == [*(f"cold {i}" for i in range(5)), *(f"large {i}" for i in range(5))]
-
-
-def test_one_slice_checks_one_commit_that_takes_longer_than_it() -> None:
-    checks = Checks()
-    checks.admission.run_once([arrival(f"cold {i}", "mallory", enclave=COLD) for i in range(5)])
-    assert checks.admission.run_long()
-    assert (checks.order, checks.now) == (["cold 0"], 3 * SLICE_S)
-
-
-def test_large_commits_are_checked_up_to_a_size_in_one_slice() -> None:
-    checks = Checks()
-    size = admission.SLICE_BYTES // 2
-    checks.admission.run_once([arrival(f"large {i}", "mallory", size=size) for i in range(5)])
-    checks.admission.run_long()
-    assert checks.order == ["large 0", "large 1"]
 
 
 def test_addresses_take_turns_by_the_time_that_their_commits_took() -> None:

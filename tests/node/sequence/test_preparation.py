@@ -42,7 +42,8 @@ class Work(StateCache):
         self.now += self.load_s
         return None
 
-    def _judge(self, commit: Commit) -> Generator[None, None, Judgement]:
+    def _judge(self, admitted: AdmittedCommit) -> Generator[None, None, Judgement]:
+        commit = admitted.commit
         for _ in range(self._steps[commit.type if commit.type == "Manifest" else commit.tags[0][0]]):
             self.now += SLICE_S / 3
             yield
@@ -161,7 +162,7 @@ def test_the_commits_of_a_sender_stay_in_order() -> None:
 
 
 def test_a_fault_while_judging_leaves_the_commit_to_the_sequencer() -> None:
-    def fail(commit: Commit) -> Generator[None, None, Judgement]:
+    def fail(admitted: AdmittedCommit) -> Generator[None, None, Judgement]:
         raise KeyError("a node of the tree is missing")
         yield
 

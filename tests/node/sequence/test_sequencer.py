@@ -123,28 +123,37 @@ def test_idle_bundles_are_sealed_and_heads_signed(host: Host) -> None:
     assert host.store.head(enclave) == head
 
 
-def test_many_idle_bundles_are_sealed_over_several_batches(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sequencer_module, "SEAL_S", 0.0)
-    monkeypatch.setattr(sequencer_module, "SEAL_PAUSE_S", 0.0)
-    enclaves = [host.found(meta={"n": n}) for n in range(3)]
-    host.now += 2_000
-    sealed = list[int]()
-    for _ in range(3):
-        host.run()
-        sealed.append(sum(host.store.head(each) is not None for each in enclaves))
-    assert sealed == [1, 2, 3]
-    assert not host.sequencer._is_sealing
+def sealed(host: Host, enclaves: list[bytes]) -> int:
+    host.run()
+    return sum(host.store.head(each) is not None for each in enclaves)
 
 
 def test_after_a_slice_of_sealing_commits_come_first(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sequencer_module, "SEAL_S", 0.0)
-    monkeypatch.setattr(sequencer_module, "SEAL_PAUSE_S", 1e9)
     enclaves = [host.found(meta={"n": n}) for n in range(3)]
     host.now += 2_000
-    for _ in range(3):
-        host.run()
-    assert sum(host.store.head(each) is not None for each in enclaves) == 1
-    assert host.sequencer._is_sealing
+    monkeypatch.setattr(sequencer_module, "SEAL_S", -1.0)
+    monkeypatch.setattr(sequencer_module, "SEAL_PAUSE_S", 1e9)
+    assert sealed(host, enclaves) == 0
+    monkeypatch.setattr(sequencer_module, "SEAL_S", 1e9)
+    assert sealed(host, enclaves) == 0
+    host.sequencer._seal_due = 0
+    assert sealed(host, enclaves) == 3
+
+
+def test_states_that_must_be_loaded_for_sealing_are_loaded_one_at_a_time(
+    host: Host, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sequencer_module, "COLD_SEAL_PAUSE", 1e12)
+    monkeypatch.setattr(sequencer_module, "SEAL_PAUSE_S", 0.0)
+    enclaves = [host.found(meta={"n": n}) for n in range(4)]
+    for enclave in enclaves[:3]:
+        host.sequencer._states.forget(enclave)
+    host.sequencer._states._policies.clear()  # the store in memory refers to all of them
+    host.now += 2_000
+    assert sealed(host, enclaves) == 2, "one that is loaded, and the one in memory"
+    assert sealed(host, enclaves) == 2
+    host.sequencer._cold_seal_due = 0
+    assert sealed(host, enclaves) == 3
 
 
 def test_nothing_is_told_before_it_is_written() -> None:

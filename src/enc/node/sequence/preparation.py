@@ -22,7 +22,7 @@ from enc.core.machine.state import EnclaveState, StoredEnclave
 from enc.core.primitives.types import Commit
 from enc.core.trees.sparse_merkle import hash_leaves
 from enc.node.ops.internal_errors import internal_error
-from enc.node.sequence.admitted import AdmittedCommit, Judgement
+from enc.node.sequence.admitted import AdmittedCommit, Judgement, judged_manifest
 from enc.node.sequence.content_parts import PARSED
 from enc.node.sequence.state_cache import StateCache
 from enc.runtime.fair_queue import FairQueue, Turn
@@ -46,13 +46,15 @@ Judging = Generator[None, None, Judgement]
 _Sender = tuple[str, bytes]
 
 
-def judge_in_steps(commit: Commit, state: EnclaveState | None, reader: StoredEnclave, sequencer: bytes) -> Judging:
+def judge_in_steps(
+    admitted: AdmittedCommit, state: EnclaveState | None, reader: StoredEnclave, sequencer: bytes
+) -> Judging:
     """Judge an AC_Bundle or a Manifest in the enclave's present state; None: it does not exist."""
     try:
         if state is not None:
-            effects = yield from machine.judge_in_steps(state, commit, reader, sequencer=sequencer)
+            effects = yield from machine.judge_in_steps(state, admitted.commit, reader, sequencer=sequencer)
             return Judgement(state, None, effects)
-        policy, effects = machine.judge_manifest(commit)
+        policy, effects = judged_manifest(admitted)
         yield from hash_leaves(effects.writes)
         return Judgement(None, policy, effects)
     except EncError as e:
@@ -72,7 +74,7 @@ class Preparation:
 
     def __init__(
         self,
-        begin: Callable[[Commit], Judging],
+        begin: Callable[[AdmittedCommit], Judging],
         states: StateCache,
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
@@ -161,7 +163,7 @@ class Preparation:
     def _judge(self, job: _Job, began: float) -> Judgement | None:
         """Judge on for one slice; return None if that was not enough."""
         if job.steps is None:
-            job.steps = self._begin(job.admitted.commit)
+            job.steps = self._begin(job.admitted)
         try:
             while self._clock() - began < SLICE_S:
                 next(job.steps)

@@ -34,7 +34,7 @@ MAX_SETS = 256
 """Cached lists of roles: one for each set of roles that is held."""
 
 
-class PolicyV1(Struct, frozen=True, kw_only=True, dict=True):
+class PolicyV1(Struct, frozen=True, kw_only=True, dict=True, weakref=True):
     """The rules of a version 1 manifest. Made by `parse_manifest`."""
 
     manifest: Mapping[str, Any]

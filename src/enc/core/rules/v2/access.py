@@ -56,7 +56,7 @@ class _Act(Struct, frozen=True):
     contexts: frozenset[str] = frozenset()
 
 
-class PolicyV2(Struct, frozen=True, kw_only=True, dict=True):
+class PolicyV2(Struct, frozen=True, kw_only=True, dict=True, weakref=True):
     """The rules of a version 2 manifest. Made by `parse_manifest`."""
 
     manifest: Mapping[str, Any]
