@@ -9,8 +9,11 @@ from random import Random
 import pytest
 
 from enc.client import Evidence, check_evidence, load_evidence
+from enc.client.evidence.log_evidence import log_parts
 from enc.core.errors import InvalidProof
 from enc.core.log.event import check_event
+from enc.core.machine.audit_replay import AuditReplay
+from enc.core.machine.observed_roots import ObservedRoots
 from enc.core.trees.cosigning import CosignedHead
 from tests.core.world import person
 from tests.framing.framer import Framer
@@ -71,6 +74,31 @@ def test_only_holders_of_the_keys_are_convicted(thief: str, moves: str) -> None:
             found["convictions"] += 1
             assert key in framer.own, (seed, evidence.kind, evidence.parts.get("fault"))
     assert found["files"] > 60
+
+
+@pytest.mark.parametrize("is_anchored", [False, True])
+def test_a_head_of_a_copied_manifest_convicts_nobody(is_anchored: bool) -> None:
+    """The node has signed that it took the whole log, at another root: by its Migrate, or by a later head."""
+    found = 0
+    for seed in range(10):
+        one = scene(Random(seed), FORMS[seed % len(FORMS)], "copied")
+        copied, later, log = one.heads[0], one.heads[-1], one.lines[-1]
+        marks = ObservedRoots([1])
+        replay = AuditReplay(one.enclave, on_step=marks.step)
+        for event in log:
+            replay.add(event)
+        mark = marks.at(1)
+        if mark is None or not mark.is_closed:
+            continue
+        assert (copied.head.ts, later.key, log[0].sequencer == copied.key) == (1, copied.key, False)
+        anchor = later.head if is_anchored else None
+        for kind in ("head_not_on_log", "wrong_log_root", "broken_consistency"):
+            parts = log_parts(kind, mark.seq, log, copied.head, anchor=anchor)  # type: ignore[arg-type]
+            accused = Evidence(kind="log", enclave=one.enclave, sequencer=copied.key, message="", parts=parts)
+            verdict = check_evidence(accused)
+            assert (verdict.holds, verdict.convicts) == (True, False)
+            found += 1
+    assert found
 
 
 def test_a_witness_is_quoted_with_what_it_has_signed_alone() -> None:

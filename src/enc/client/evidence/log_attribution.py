@@ -76,6 +76,12 @@ class LogAttribution:
             and (self._repeated is None or self._repeated >= events)
         )
 
+    def may_be_of_copy(self, size: int) -> bool:
+        """Return whether a head of this size by the accused may be of a copied Manifest, which the
+        log replaced (docs/protocol.md, section 15.3): it had one bundle at most.
+        """
+        return size == 1 and any(first == 0 for first, _, _ in self._others[:1])
+
     def unbound(self, number: int) -> tuple[str, ...]:
         """Return why the log up to event `number` does not bind the key; nothing if it does."""
         if number >= self._events:
