@@ -69,7 +69,7 @@ class Framer:
         del events[at + 1 :]
 
     def repeat(self, events: list[Event], at: int) -> None:
-        place = self.rng.choice([at, self.rng.randint(0, len(events)), len(events)])
+        place = self.rng.choice([0, at, self.rng.randint(0, len(events)), len(events)])
         events[place:place] = events[at : at + 1]
 
     def move(self, events: list[Event], at: int) -> None:

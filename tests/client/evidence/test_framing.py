@@ -11,13 +11,15 @@ import pytest
 from enc.client import Evidence, check_evidence, load_evidence
 from enc.client.evidence.log_evidence import log_parts
 from enc.core.errors import InvalidProof
-from enc.core.log.event import check_event
+from enc.core.log.commit import build_commit
+from enc.core.log.event import check_event, finalize
 from enc.core.machine.audit_replay import AuditReplay
 from enc.core.machine.observed_roots import ObservedRoots
+from enc.core.primitives.encoding import compact_json
 from enc.core.trees.cosigning import CosignedHead
-from tests.core.world import person
-from tests.framing.framer import Framer
-from tests.framing.scenes import FORMS, MOVES, scene
+from tests.core.world import Json, person
+from tests.framing.framer import Framer, replayed
+from tests.framing.scenes import FORMS, MOVES, Acting, scene
 from tests.tiers import rounds
 
 pytestmark = pytest.mark.sweep
@@ -98,6 +100,25 @@ def test_a_head_of_a_copied_manifest_convicts_nobody(is_anchored: bool) -> None:
             verdict = check_evidence(accused)
             assert (verdict.holds, verdict.convicts) == (True, False)
             found += 1
+    assert found
+
+
+@pytest.mark.parametrize("form", FORMS, ids=lambda form: form[2].__name__)
+def test_events_in_front_of_the_manifest_convict_nobody(form: tuple[Json, str, Acting]) -> None:
+    """No root covers them, so the node's heads are also those of the log with them."""
+    one = scene(Random("in front"), form, "none")
+    log, eve, found = one.lines[0], person("eve"), 0
+    content = compact_json({"enc_v": one.enc_v})  # the first event says the version
+    commit = build_commit(eve, one.enclave, "note", content, log[0].timestamp + 60_000, enc_v=one.enc_v)
+    for seq in (3, 0):
+        forged = finalize(commit, eve, log[0].timestamp, seq)
+        for events in ([forged, *log], [forged, *log[:4], *log[3:]]):
+            for fault in replayed(one.enclave, events).finish():
+                for over in one.heads if fault.kind in ("gap", "reordering") else ():
+                    parts = log_parts(fault.kind, fault.seq, events, over.head)
+                    accused = Evidence(kind="log", enclave=one.enclave, sequencer=over.key, message="", parts=parts)
+                    assert judged(accused)[0] is None
+                    found += 1
     assert found
 
 

@@ -30,6 +30,8 @@ class LogAttribution:
         self._misplaced: int | None = None
         self._repeated: int | None = None
         self._missing: Fault | None = None
+        self._starts_well = True
+        """Whether the log starts with a valid Manifest. No root covers an event before that."""
         self._others: list[tuple[int, int, bytes]] = []
         """Runs of events that another key signed: number of the first and last event, and the
         key."""
@@ -40,6 +42,8 @@ class LogAttribution:
     def add(self, event: Event, found: Sequence[Fault]) -> None:
         """Record an event; `found` are the faults that the replay found in it."""
         number, self._events = self._events, self._events + 1
+        if number == 0 and found:
+            self._starts_well = False
         if self._misplaced is None and event.seq != number:
             self._misplaced = number
         if self._repeated is None and event.id == self._last_id:
@@ -71,7 +75,8 @@ class LogAttribution:
         may repeat that event without changing the root.
         """
         return (
-            self._misplaced is not None
+            self._starts_well
+            and self._misplaced is not None
             and self._misplaced < events
             and (self._repeated is None or self._repeated >= events)
         )
