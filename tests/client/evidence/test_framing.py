@@ -103,6 +103,19 @@ def test_a_head_of_a_copied_manifest_convicts_nobody(is_anchored: bool) -> None:
     assert found
 
 
+def test_a_copied_manifest_in_front_of_the_log_convicts_nobody() -> None:
+    """The owner moved the enclave before anything else was written; the copy's head covers the copy."""
+    scenes = (scene(Random(seed), FORMS[0], "copied") for seed in range(20))
+    one = next(each for each in scenes if each.lines[-1][1].type == "Migrate")
+    (copy,), log, copied = one.lines[0], one.lines[-1], one.heads[0]
+    assert (copy.sequencer, copied.key, copied.head.ts) == (log[1].sequencer, copy.sequencer, 1)
+    for anchor in (None, copied.head):
+        parts = log_parts("sequencer_change", 1, [copy, *log[1:]], anchor=anchor)
+        accused = Evidence(kind="log", enclave=one.enclave, sequencer=copied.key, message="", parts=parts)
+        verdict = check_evidence(accused)
+        assert (verdict.holds, verdict.convicts) == (True, False)
+
+
 @pytest.mark.parametrize("form", FORMS, ids=lambda form: form[2].__name__)
 def test_events_in_front_of_the_manifest_convict_nobody(form: tuple[Json, str, Acting]) -> None:
     """No root covers them, so the node's heads are also those of the log with them."""

@@ -95,7 +95,7 @@ class LogAttribution:
             return (f"that the log is complete: event {self._misplaced} is not at its seq",)
         if self._missing is not None and self._missing.seq <= number:
             return (f"that the log is unaltered: event {self._missing.seq}: {self._missing.what}",)
-        if self._may_be_copy and number and not self._covered:
+        if self._may_be_copy and number and self._covered < 2:  # a head of the copy covers event 0 alone
             return ("that event 0 is of the same log: anyone may have sent the accused a copy of the Manifest",)
         for first, last, key in self._others:
             after = max(first, self._covered)
