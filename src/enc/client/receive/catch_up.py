@@ -13,6 +13,7 @@ from typing import Protocol
 from msgspec import Struct
 
 from enc.client.clients.client import Client, Enclave
+from enc.client.clients.wiring import ClientSettings
 from enc.client.errors import Distrust
 from enc.client.keys.identity import Identity
 from enc.client.receive.delivery_worker import Clock, DeliveryWorker, error_text
@@ -227,7 +228,13 @@ class CatchUp:
         if self._client is None:
             context = self._context
             self._client = Client(
-                self.node, context.identity, seq_pub=seq_pub, pins=context.pins, timeout=context.timeout, patience=0.0
+                self.node,
+                context.identity,
+                seq_pub=seq_pub,
+                pins=context.pins,
+                timeout=context.timeout,
+                patience=0.0,
+                settings=ClientSettings(uses_recorded=False),  # other nodes have other queues
             )
         return self._client
 
