@@ -22,6 +22,7 @@ from enc.client.link.node_link import NodeLink
 from enc.client.verify.log_verifier import DEFAULT_VERSION, LogVerifier
 from enc.client.verify.pins import Pin, Pins
 from enc.client.wire.flow import Call, Flow, Pause
+from enc.client.wire.single_flight import SingleFlight
 from enc.core.errors import (
     Duplicate,
     EncError,
@@ -80,6 +81,7 @@ class EnclaveSession:
         self._verifier: LogVerifier | None = None
         self._former_verifier: LogVerifier | None = None
         """Verifier for the node that was just left; still used for its late answers."""
+        self._once = SingleFlight()
         self._switch_lock = Lock()
         """Held while node and verifier change; threads may share a session."""
         self._session: Session | None = None
@@ -92,14 +94,14 @@ class EnclaveSession:
         """
         if self._verifier is None:
             self.pins.check()
-            yield from self._identify_node()
+            yield from self._once.run("identify", self._identify_node)
         if self._locator is not None and (yield from self._locator.names_other_node(self)):
             left = self.node
             found = yield from self._locator.find(self.enclave, (), left)
             if found is not None:
                 self._switch(left, found)
         while self._verifier is None:  # another thread may have switched nodes meanwhile
-            yield from self._identify_node()
+            yield from self._once.run("identify", self._identify_node)
         return self.known_verifier()
 
     def _switch(self, left: NodeLink, found: NodeLink) -> None:
@@ -171,8 +173,11 @@ class EnclaveSession:
         """Switch to the node that has the enclave now, or raise `error`."""
         if self._locator is None:
             raise error
+        key = _key(error.context.get("new_sequencer"))
+        yield from self._once.run(("follow", error.code, key), lambda: self._follow(error, key))
+
+    def _follow(self, error: EncError, key: bytes | None) -> Flow[None]:
         if isinstance(error, EnclaveMigrated):
-            key = _key(error.context.get("new_sequencer"))
             if key is None or key != self.node.found:  # else another user of this session has switched
                 yield from self._wait_for_new_node(key, error)
             return
@@ -180,7 +185,7 @@ class EnclaveSession:
             return
         pin = self.pins.load(self.enclave)
         key = self.node.found or (pin.sequencer if pin else None)
-        if not (yield from self._locator.may_have_moved(self.enclave, key)):
+        if self._locator is None or not (yield from self._locator.may_have_moved(self.enclave, key)):
             raise error
         yield from self._wait_for_new_node(None, error)
 
