@@ -30,7 +30,7 @@ def main() -> None:
     with TemporaryDirectory() as folder, Node(Path(folder) / "node") as node:
         variables = {key: value for key, value in os.environ.items() if key != "PYTHONDONTWRITEBYTECODE"}
         variables |= {"HOME": folder, "ENC_NODE": f"http://127.0.0.1:{node.port}"}
-        for command in ("key new", "enclave create team --use", "commit message hello"):
+        for command in ("key new --no-passphrase", "enclave create team --use", "commit message hello"):
             cpu_ms([str(ENC), *command.split()], variables)
         for name, bound in BOUNDS.items():
             command, floor = [str(ENC), *name.split()[1:]], [sys.executable, "-c", FLOORS[name]]
