@@ -54,13 +54,7 @@ class CommandContext(Output):
 
     def identity(self) -> "Identity":
         """Return the identity in the key file, opened with its passphrase if it has one."""
-        from enc.client import Identity, PassphraseNeeded
-
-        path = self.settings.get("identity")
-        try:
-            return Identity.load(path)
-        except PassphraseNeeded:
-            return Identity.load(path, passphrase.for_key_file(path))
+        return passphrase.load_identity(self.settings.get("identity"))
 
     @contextmanager
     def client(self, *, anonymous: bool = False) -> Iterator["Client"]:
