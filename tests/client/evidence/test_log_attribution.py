@@ -104,7 +104,9 @@ def test_event_0_before_a_migrate_that_does_not_fit_it_may_be_a_copy() -> None:
         (),
         (COPY,),
     )
-    may_be.cover(1)
+    may_be.cover(1)  # a head of the copy covers event 0 alone
+    assert may_be.unbound(1) == (COPY,)
+    may_be.cover(2)
     assert may_be.unbound(1) == ()
     assert moved(2).unbound(2) == ()
 

@@ -270,6 +270,9 @@ class _Case:
         )
         if not mark.is_closed:
             return False, proved, (f"that bundle {head.ts - 1} holds no event after {mark.seq}: ask for a later log",)
+        if self._attribution.may_be_of_copy(head.ts):
+            why = "that the head is of this log: anyone may have sent the accused a copy of the Manifest before"
+            return False, proved, (why,)
         open_ = self._attribution.unbound(mark.closed_by)
         return not open_, proved, open_
 
