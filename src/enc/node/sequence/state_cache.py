@@ -9,7 +9,6 @@ from collections import OrderedDict
 from weakref import WeakValueDictionary
 
 from enc.core.machine.state import EnclaveState
-from enc.core.primitives.encoding import compact_size
 from enc.core.rules.policy_types import Policy
 from enc.node.store.store_interface import Store
 
@@ -67,7 +66,7 @@ class StateCache:
         with self._lock:
             known = self._states.get(state.enclave)
             if known is None:
-                self._weights[state.enclave] = weight = compact_size(state.policy.manifest)
+                self._weights[state.enclave] = weight = state.policy.size
                 self._weight += weight
                 self._policies[state.enclave] = state.policy
             if known is None or _age(known) <= _age(state):

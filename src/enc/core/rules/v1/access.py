@@ -38,6 +38,8 @@ class PolicyV1(Struct, frozen=True, kw_only=True, dict=True, weakref=True):
     """The rules of a version 1 manifest. Made by `parse_manifest`."""
 
     manifest: Mapping[str, Any]
+    size: int = 0
+    """Length of the Manifest's content."""
     roles: Mapping[str, int]
     """The custom roles, each with its bit."""
     rows: tuple[SchemaEntry, ...]
