@@ -1,5 +1,6 @@
 """Requests that are accepted once: kept until their session is over, and a bounded number of them."""
 
+from contextlib import nullcontext, suppress
 from pathlib import Path
 
 import pytest
@@ -7,6 +8,7 @@ import pytest
 from enc.core.errors import Duplicate, RateLimited
 from enc.node.store import spent_requests
 from enc.node.store.spent_requests import SpentRequest
+from enc.node.store.sqlite.spent_rows import MAX_DROPPED
 from enc.node.store.sqlite.store import SqliteStore
 from enc.node.store.store_interface import Store
 from tests.core.world import START, pub
@@ -50,6 +52,48 @@ def test_a_clock_that_is_set_back_drops_nothing_too_early(sqlite: SqliteStore) -
     assert sqlite.clock() == START + 5
     with pytest.raises(Duplicate):
         sqlite.spend(request(1, until=START + 10), START)
+
+
+def steps_of(sqlite: SqliteStore, one: SpentRequest, clock: int) -> int:
+    """Return how many steps of SQLite a request takes, accepted or not."""
+    steps = list[None]()
+    with sqlite.database.readers.lend() as reader:
+        pass
+    for db in (reader, sqlite.database.writer.db):
+        db.set_progress_handler(lambda: steps.append(None), 1)
+    with suppress(RateLimited):
+        sqlite.spend(one, clock)
+    for db in (reader, sqlite.database.writer.db):
+        db.set_progress_handler(None, 0)
+    return len(steps)
+
+
+def test_a_request_takes_no_longer_if_many_are_kept(sqlite: SqliteStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each runs on the thread that sequences all commits, also those that are rejected."""
+    sqlite.spend(request(0), START)
+    few = steps_of(sqlite, request(1, "bob"), START)
+    assert few > 10
+    rows = [(request(n).digest, b"", START + HOUR // 2) for n in range(100, 5_100)]
+    sqlite.database.transact(
+        lambda db: (db.executemany("INSERT INTO spent_requests VALUES (?, ?, ?)", rows), None)[1], lasting=False
+    )
+    assert steps_of(sqlite, request(2, "carol"), START) < 2 * few
+    monkeypatch.setattr(spent_requests, "MAX_SPENT", 3)
+    assert steps_of(sqlite, request(3, "dave"), START) < 2 * few  # rejected: it has counted three
+    over = START + HOUR // 2
+    dropping = steps_of(sqlite, request(3, "dave"), over)
+    ((kept,),) = sqlite.database.rows("SELECT count(*) FROM spent_requests")
+    assert kept == 5_003 + 1 - MAX_DROPPED
+    assert dropping < 100 * MAX_DROPPED
+
+
+def test_the_number_of_those_kept_is_right_after_a_restart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(spent_requests, "MAX_SPENT", 2)
+    for n in range(3):
+        store = SqliteStore(tmp_path / "enc.db")
+        with pytest.raises(RateLimited) if n == 2 else nullcontext():
+            store.spend(request(n), START)
+        store.close()
 
 
 def test_at_the_bound_new_ones_are_rejected_and_none_is_forgotten(

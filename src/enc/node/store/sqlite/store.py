@@ -18,7 +18,7 @@ from enc.core.machine.state import ClosedBundle, EnclaveState
 from enc.core.primitives.types import Commit, Event, KeyRecord, RecordKind, Target, TreeHead
 from enc.core.rules.parse_manifest import parse_manifest
 from enc.node.store.events import EventWithStatus, RawEvent, SearchItem
-from enc.node.store.spent_requests import SpentRequest, check_unspent
+from enc.node.store.spent_requests import SpentRequest
 from enc.node.store.sqlite import purge
 from enc.node.store.sqlite.batch import ERASE, Batch
 from enc.node.store.sqlite.connection import AfterCommit
@@ -40,7 +40,7 @@ from enc.node.store.sqlite.push_store import PushTables
 from enc.node.store.sqlite.registry_records import BY_ENTRY, BY_KEY, listing, unpack_record
 from enc.node.store.sqlite.search import EventSearch
 from enc.node.store.sqlite.snapshot import unpack_state, with_closed_gates
-from enc.node.store.sqlite.spent_rows import read_spent
+from enc.node.store.sqlite.spent_rows import SpentRows
 from enc.node.store.sqlite.staging import SqliteStaging, charges, delete_orphan_rows, find_orphan
 from enc.node.store.steps import Step
 from enc.node.store.store_interface import Charge, ReadRights, Usage
@@ -57,6 +57,7 @@ class SqliteStore(PushTables):
 
     def __init__(self, path: Path) -> None:
         super().__init__(NodeDatabase(path))
+        self._spent = SpentRows(self.database)
 
     def close(self) -> None:
         self.database.close()
@@ -81,15 +82,7 @@ class SqliteStore(PushTables):
         return Usage(*rows[0]) if rows else Usage()
 
     def spend(self, request: SpentRequest, clock: int) -> None:
-        with self.database.readers.lend() as db:
-            check_unspent(*read_spent(db, request, clock))
-
-        def work(db: sqlite3.Connection) -> None:
-            db.execute("UPDATE node SET clock = max(clock, ?)", (clock,))
-            db.execute("DELETE FROM spent_requests WHERE until <= (SELECT clock FROM node)")
-            db.execute("INSERT INTO spent_requests VALUES (?, ?, ?)", (request.digest, request.identity, request.until))
-
-        self.database.transact(work)
+        self._spent.spend(request, clock)
 
     # Enclaves
 
