@@ -17,6 +17,7 @@ from functools import cache
 from urllib.parse import urlsplit
 
 import structlog
+from msgspec import structs
 from msgspec.json import encode
 from starlette.types import Receive, Scope, Send
 
@@ -278,6 +279,8 @@ class Node:
             self.loop.call_soon_threadsafe(self.hub.publish, steps)
 
     def _checkpoint(self, enclave: bytes, hold_ms: int, request: SpentRequest) -> Checkpoint:
+        if not self.config.shares_by_address:
+            request = structs.replace(request, address=None)
         future = self.sequencer.call(lambda: self.sequencer.checkpoint(enclave, hold_ms, request))
         try:
             return future.result(PROBE_S)

@@ -421,6 +421,13 @@ class NodeConfig(Struct, frozen=True, kw_only=True):
         return 0 if self.dev else self.push.host_connections
 
     @property
+    def shares_by_address(self) -> bool:
+        """Whether each address has a share of what all have together: not if `dev`, and not if an
+        address may have any number of connections, as that of a proxy, unless the proxy is trusted.
+        """
+        return not self.dev and bool(self.limits.connections_per_address or self.proxy.trusted)
+
+    @property
     def serving_limits(self) -> ServingLimits:
         """The limits of the node's server; without those of one address if `dev`."""
         limits = self.limits
