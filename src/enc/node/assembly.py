@@ -106,7 +106,7 @@ class Node:
         self._allowed = frozenset(config.admission.allow)
         self.states = StateCache(store)
         replies = CommitReplies(self.loop, self.metrics.count_results)
-        self.hub = SubscriptionHub(config.limits.subscriptions)
+        self.hub = SubscriptionHub(config.limits.subscriptions, by_address=config.shares_by_address)
         self.retention_sweeper = RetentionSweeper(
             store, config.retention.purge_after_s * 1000, int(config.retention.sweep_interval_s * 1000)
         )
@@ -200,6 +200,7 @@ class Node:
             max_subscriptions=limits.subscriptions_per_connection,
             max_buffer=limits.subscriber_buffer_bytes,
             max_websockets=limits.websockets,
+            by_address=self.config.shares_by_address,
         )
         self.ws = WebSocketApi(self.intake, reads, self.hub, addresses, ws_limits, self.key.public)
         self.app = with_cors(self._app, self.config.cors.origins)
