@@ -89,8 +89,14 @@ class TlsListener:
             return
         accepted.setblocking(False)
         task = self._loop.create_task(self._shake(accepted, peer))
+        peer.drop = task.cancel  # until the handshake is over the event loop uses the socket
         self._handshakes.add(task)
-        task.add_done_callback(self._handshakes.discard)
+        task.add_done_callback(lambda task: self._handshake_done(task, accepted))
+
+    def _handshake_done(self, task: "asyncio.Task[None]", accepted: socket.socket) -> None:
+        self._handshakes.discard(task)
+        if task.cancelled():  # perhaps before its first step
+            accepted.close()
 
     async def _shake(self, accepted: socket.socket, peer: PeerConnection) -> None:
         def make() -> HttpProtocol:
