@@ -19,6 +19,7 @@ from enc.client.wire.flow import Flow, run_async
 from enc.client.wire.transport import AsyncTransport
 from enc.runtime.clock import now_ms
 from enc.runtime.rate_limit import RateLimiter
+from enc.runtime.serving.descriptors import raise_file_limit
 from enc.runtime.serving.server import Server
 from enc.runtime.serving.server_config import server_config
 from enc.runtime.serving.sites import SiteRules
@@ -102,6 +103,7 @@ async def _serve(config: WitnessConfig, identity: Identity, ledger: HeadLedger, 
 
 def run(config: WitnessConfig, identity: Identity, listening: socket.socket) -> int:
     """Run a witness until a signal stops it; return the exit code."""
+    raise_file_limit(config.limits.connections)
     followed = [each.enclave for each in config.followed()]
     ledger = HeadLedger(config.folder, identity.key, now_ms, followed, config.keep_heads)
     try:
