@@ -111,7 +111,7 @@ class WebSocketApi:
     async def _offload(self, address: str, task: Callable[[], object]) -> object:
         """Run a long task for the subscriptions of an address on a reader thread."""
         async with self.read_slots.hold(address):
-            return await self.reads.run(address, task)
+            return await self.reads.run_own(address, task)
 
     def shut_down(self) -> None:
         """Notify every subscriber, and end every connection once its commits are answered."""
