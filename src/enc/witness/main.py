@@ -54,7 +54,8 @@ class Service:
         self._setup = Setup(first, identity, None, ledger, 0, nodes=nodes, registry=registry)
         self.watches = {each.enclave: self._watch(each, ledger) for each in followed}
         rates = RateLimiter(SUBMITTED_PER_S, SUBMITTED_BURST, time.monotonic, MAX_ADDRESSES, TOO_MANY)
-        self.app = WitnessApi(identity.public, ledger, self.watches, rates, config.interval_s)
+        by_address = config.connections_per_address > 0
+        self.app = WitnessApi(identity.public, ledger, self.watches, rates, config.interval_s, by_address=by_address)
 
     def _watch(self, followed: FollowedEnclave, ledger: HeadLedger) -> Watch:
         if followed.sequencer is not None and ledger.load(followed.enclave) is None:
