@@ -5,9 +5,12 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
+
+from enc import Client, Identity, Registry
+from enc.node.ops import key_file
 
 
 @contextmanager
@@ -30,3 +33,20 @@ def local_node(data: Path | None = None) -> Iterator[str]:
         running("node", "run", "--data", str(data or folder), "--port", "0", "--dev") as ready,
     ):
         yield ready["url"]
+
+
+@contextmanager
+def local_nodes(number: int) -> Iterator[tuple[Any, ...]]:
+    """Run nodes, and another one with a registry that lists them. Yields the registry and the nodes' URLs."""
+    with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
+        homes = [Path(folder, str(n)) for n in range(number + 1)]
+        with local_node(homes[0]) as url, Client(url, Identity.new(), pins=None) as client:
+            enclave = client.create("registry").id
+        flags = ("--data", str(homes[0]), "--port", "0", "--dev", "--registry", enclave.hex())
+        registry = Registry(url=stack.enter_context(running("node", "run", *flags))["url"], enclave=enclave)
+        urls = [stack.enter_context(local_node(home)) for home in homes[1:]]
+        for url, home in zip(urls, homes[1:], strict=True):
+            node = Identity(key_file.load(home / "node.key"))
+            with Client(identity=node, registry=registry, pins=None) as client:
+                client.register_node([url])
+        yield (registry, *urls)

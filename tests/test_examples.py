@@ -57,8 +57,8 @@ SAYS = {
     ],
     "webhook.py": [
         "Pushed, checked and counted, by seq: 2 3 4",
-        "It is back: 5 6",
-        "Sold in all: {'cake': 1, 'soup': 1, 'tea': 3}",
+        "It is back: 5 6\nThe log moves to another node. There, too: True\n",
+        "Sold in all: {'cake': 1, 'soup': 1, 'tea': 4}",
     ],
     "migrate_enclave.py": [
         "Bob receives at the old node: We move tomorrow.\n"

@@ -1,4 +1,4 @@
-"""Makes registry_takeover.json: former owners who take the entries of three enclaves by old evidence,
+"""Makes registry_takeover.json: former owners who take the entries of four enclaves by old evidence,
 owners who get them back, and old evidence that is refused afterwards.
 
 The script shares no code with the kernel; it takes the logs and proofs of make_registry.py, which
@@ -129,6 +129,11 @@ class Takeover:
         content = {"new_sequencer": pub("node2"), "prev_seq": 3, "ct_root": root.hex()}
         return self.house.finalised(self.house.commit("bob", "Migrate", content), "node2", 4)
 
+    def led_back(self) -> Json:
+        """Return bob's Migrate from there to the true node, dated later than all that alice has."""
+        content = {"new_sequencer": pub("node"), "prev_seq": 499, "ct_root": bytes(32).hex()}
+        return self.house.finalised(self.house.commit("bob", "Migrate", content), "node2", 500)
+
     def text(self) -> Json:
         return {
             "enclave": self.house.enclave.hex(),
@@ -141,7 +146,7 @@ class Takeover:
         }
 
 
-def taken(house: Any, *, is_shared: bool) -> Json:
+def taken(house: Any, *, is_shared: bool, is_led_back: bool = False) -> Json:
     it, events = Takeover(house), house.events
     it.enter("alice", it.known(0))
     bobs = house.owner_proof("bob", "node", 2, events[2])
@@ -152,7 +157,12 @@ def taken(house: Any, *, is_shared: bool) -> Json:
     del before["forced_from"]
     away = {"proved_size": 0, "proved_at": link["timestamp"], "proved_root": root, "sequencer": pub("node2")}
     away |= {"moved_at": 4, "moved_time": link["timestamp"], "forced_from": [before]}
-    it.enter("bob", away, migrate_events=[link])
+    if is_led_back:
+        back = it.led_back()
+        at_last = {"moved_at": 500, "moved_time": back["timestamp"], "forced_from": [before]}
+        it.enter("bob", it.known(2, **at_last), migrate_events=[link, back])
+    else:
+        it.enter("bob", away, migrate_events=[link])
     alices = house.owner_proof("alice", "node", 3, *([] if is_shared else [events[4]]))
     nobody = "neither by the entry's holder nor with an owner proof"
     it.refuse("alice", "UNAUTHORIZED", nobody)
@@ -187,6 +197,7 @@ def text() -> str:
         "version 2": taken(sold(), is_shared=False),
         "version 1": taken(sold_v1(), is_shared=False),
         "a co-owner": taken(shared(), is_shared=True),
+        "led back": taken(sold(), is_shared=False, is_led_back=True),
     }
     return json.dumps({"keys": {name: KEYS[name].hex for name in sorted(KEYS)}, "cases": cases}, indent=1) + "\n"
 

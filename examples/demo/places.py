@@ -15,7 +15,7 @@ def nodes(stage: Stage) -> None:
     )
     for name in ("north", "south"):
         _start(stage, name, free_port())
-    stage.enc("operator", "key", "new", quiet=True)
+    stage.enc("operator", "key", "new", "--no-passphrase", quiet=True)
     stage.enc("operator", "config", "set", "node", stage.known["north"], quiet=True)
     stage.known["registry"] = stage.enc("operator", "registry", "init", "--use").split()[0]
     id_ = stage.known["registry"].partition("#")[2].partition(":")[0]
@@ -49,7 +49,7 @@ def people(stage: Stage) -> None:
     for who, node in (("ada", "north"), ("bob", "south"), ("cleo", "north")):
         stage.enc(who, "config", "set", "node", stage.known[node], quiet=True)
         stage.enc(who, "config", "set", "registry", stage.known["registry"], quiet=True)
-        stage.known[who] = stage.enc(who, "key", "new").split()[1]
+        stage.known[who] = stage.enc(who, "key", "new", "--no-passphrase").split()[1]
     stage.holds("each has a separate key", len({stage.known[who] for who in ("ada", "bob", "cleo")}) == 3)
 
 

@@ -23,9 +23,9 @@ class Town(Struct, frozen=True):
 
     def client(self, who: Identity, at: str | None = None, **more: object) -> Client:
         """Return a client with its own pins, for one node or for the node that the registry names."""
-        url = self.nodes[at].url if at else None
+        more.setdefault("url", self.nodes[at].url if at else None)
         options = with_settings({"pins": self.home / "pins" / who.hex, "registry": self.registry, **more})
-        return Client(url, who, **options)  # type: ignore[arg-type]
+        return Client(identity=who, **options)  # type: ignore[arg-type]
 
     @property
     def text(self) -> str:

@@ -19,6 +19,7 @@ import uvicorn
 
 from enc.client import Identity, PushReceiver, ReceiverSettings
 from enc.client.receive.inbox_file import Db
+from enc.client.registry.registry_client import parse_registry
 from enc.core.primitives.types import Event
 from enc.runtime.backoff import RetryPauses
 
@@ -30,6 +31,8 @@ class Orders(msgspec.Struct):
     secret: str
     url: str
     nodes: dict[str, str]
+    registry: str = ""
+    """Empty: none."""
     port: int = 0
     group: int = 1
     die_in_event: int = 0
@@ -139,6 +142,7 @@ def main() -> None:
         orders.state,
         Handler(orders),
         schema=SCHEMA,
+        registry=parse_registry(orders.registry) if orders.registry else None,
         settings=ReceiverSettings(
             group=orders.group, pins=orders.state + ".pins", retries=RetryPauses(first_s=0.05, max_s=0.5)
         ),

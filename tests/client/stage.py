@@ -41,6 +41,8 @@ class Stage:
         self.kind = Enclave if face == "sync" else AsyncEnclave
         self.node = Simulator(self.clock)
         self.others: dict[str, Simulator] = {}
+        self.is_node_gone = False
+        """Whether nothing answers at the node's address any more."""
         self.pins, self.naps = directory / "pins", list[float]()
         self.connected: list[tuple[str, dict[str, Any]]] = []
         """The WebSocket connections that were requested, and their options."""
@@ -76,7 +78,7 @@ class Stage:
 
     def at(self, host: str) -> Simulator:
         """Return the node at this host."""
-        if host == HOST:
+        if host == HOST and not self.is_node_gone:
             return self.node
         if host not in self.others:
             raise httpx.ConnectError(f"no node at {host}")

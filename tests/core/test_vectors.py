@@ -245,7 +245,7 @@ def test_a_registry_event_by_event() -> None:
     assert len(example["refused"]) == 8
 
 
-@pytest.mark.parametrize("case", ["version 1", "version 2", "a co-owner"])
+@pytest.mark.parametrize("case", ["version 1", "version 2", "a co-owner", "led back"])
 def test_takeovers_and_recoveries_event_by_event(case: str) -> None:
     example = load("registry_takeover")
     replay_registry(example["cases"][case], example["keys"])

@@ -69,7 +69,7 @@ class Framer:
         del events[at + 1 :]
 
     def repeat(self, events: list[Event], at: int) -> None:
-        place = self.rng.choice([at, self.rng.randint(0, len(events)), len(events)])
+        place = self.rng.choice([0, at, self.rng.randint(0, len(events)), len(events)])
         events[place:place] = events[at : at + 1]
 
     def move(self, events: list[Event], at: int) -> None:
@@ -147,7 +147,7 @@ class Framer:
         for fault in self.rng.sample(faults, min(3, len(faults))):
             at = [event.sequencer for event in events if event.seq == fault.seq]
             over, anchor = self._some(heads), self._fitting(heads, marks)
-            for key in {*at, *([over.key] if over and fault.kind in ("gap", "reordering") else [])}:
+            for key in sorted({*at, *([over.key] if over and fault.kind in ("gap", "reordering") else [])}):
                 head = over.head if over is not None and over.key == key else None
                 tied = anchor.head if anchor is not None and anchor.key == key else None
                 yield self._evidence("log", key, log_parts(fault.kind, fault.seq, events, head, anchor=tied))

@@ -40,8 +40,8 @@ class Contradiction(Struct, frozen=True, kw_only=True):
 
 MAX_RUNS = 16
 """Claimed bundles of one log that are compared with its events."""
-MAX_SIZE = 1 << 16
-"""Most events of a claimed bundle that are read again for that."""
+MAX_SIZE = 65_536
+"""Most events of a claimed bundle that are read again for that: the largest that a manifest allows."""
 
 
 def first_contradiction(

@@ -1,44 +1,58 @@
 """The command line. It may import every other package; no other package imports it."""
 
 import sys
+from typing import Any
 
 import typer
 
 from enc.cli.common import exits
 from enc.cli.common.command import CommandGroup
-from enc.cli.dataview import commands as dataview
-from enc.cli.dataview import lake_commands as dataview_job
-from enc.cli.dataview import receive as dataview_receive
-from enc.cli.dataview import run as dataview_run
-from enc.cli.dm import commands as dm
-from enc.cli.enclave import access, archive, migrate, proofs, push, read, registry, slots, write
-from enc.cli.enclave import commands as enclave
-from enc.cli.group import commands as group
-from enc.cli.me import commands as me
-from enc.cli.ops import audit, bench, node_queues, witness
-from enc.cli.setup import config, key
-from enc.cli.up import commands as up
+from enc.cli.common.lazy_commands import LazyCommands
+from enc.cli.common.parameters import use_plain_parameters
 from enc.version import __version__
 
+MODULES = {
+    "enc.cli.up.commands": "up",
+    "enc.cli.setup.key": "key",
+    "enc.cli.setup.config": "config",
+    "enc.cli.enclave.commands": "enclave",
+    "enc.cli.enclave.write": "commit update delete",
+    "enc.cli.enclave.access": "move grant revoke revoke-self transfer gate pause resume terminate",
+    "enc.cli.enclave.slots": "get set",
+    "enc.cli.enclave.read": "query watch",
+    "enc.cli.enclave.proofs": "head prove verify",
+    "enc.cli.ops.audit": "audit",
+    "enc.cli.enclave.archive": "archive",
+    "enc.cli.enclave.push": "push",
+    "enc.cli.enclave.registry": "registry",
+    "enc.cli.enclave.migrate": "migrate follow",
+    "enc.cli.group.commands": "group",
+    "enc.cli.ops.node_queues": "node",
+    "enc.cli.ops.witness": "witness",
+    "enc.cli.me.commands": "me",
+    "enc.cli.dm.commands": "dm",
+    "enc.cli.ops.bench": "bench",
+    "enc.cli.dataview": "dataview",
+}
+"""The modules of commands, with the commands of each, in the order of the help."""
+
+
+class AllCommands(CommandGroup):
+    """The command `enc`. It imports only the module of the command that is run."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
+        self.commands = LazyCommands(MODULES)
+
+
+use_plain_parameters()
 app = typer.Typer(
     name="enc",
     help="ENC: verifiable, sovereign, access-controlled logs.",
-    cls=CommandGroup,
+    cls=AllCommands,
     no_args_is_help=True,
     pretty_exceptions_enable=False,
 )
-app.add_typer(up.app)
-for part in (key, config, enclave, write, access, slots, read, proofs, audit, archive, push, registry, migrate):
-    app.add_typer(part.app)
-app.add_typer(group.app)
-app.add_typer(node_queues.app)
-app.add_typer(witness.app)
-app.add_typer(me.app)
-app.add_typer(dm.app)
-app.add_typer(bench.app, hidden=not bench.is_installed())
-app.add_typer(dataview.app)
-# Importing these modules adds their commands to the group `dataview`.
-_ = dataview_run, dataview_job, dataview_receive
 
 
 def _print_version(asked: bool) -> None:
@@ -55,6 +69,7 @@ def enc(
 
 
 def main() -> None:
+    sys.modules.setdefault("httpx._main", None)  # type: ignore[arg-type]  # httpx's own command: it imports rich
     try:
         app()
     except Exception as e:

@@ -153,6 +153,7 @@ def test_what_the_old_node_goes_on_to_sign_is_refused(place: Town, owner: Person
         unaware.enclave(shown["enclave"]).commit("message", "still here")
     text = owner.config.read_text()
     owner.config.write_text("\n".join(line for line in text.splitlines() if not line.startswith("registry")) + "\n")
+    forget_addresses(owner)
     error = owner.refused("query", code=4)
     assert error["code"] == "SPLIT_BRAIN"
     (verdict,) = owner.ask_json("verify", error["evidence"], code=1)
@@ -228,11 +229,27 @@ def test_the_node_of_the_profile_need_not_be_the_enclaves(place: Town, owner: Pe
     assert not list(owner.home.glob("enc-evidence*"))
 
 
+def forget_addresses(person: Person) -> None:
+    """Remove from the pins where nodes have answered."""
+    for path in person.pins.glob("*.json"):
+        pin = json.loads(path.read_text())
+        pin.pop("urls", None)
+        path.write_text(json.dumps(pin))
+
+
+def test_who_reads_after_a_move_is_led_to_the_recorded_address(place: Town, owner: Person) -> None:
+    """The registry does not answer, and the profile names the old node."""
+    owner.ask("migrate", "--to", place.nodes["b"].url)
+    away = ("--registry", place.text.replace(place.registry.url, "http://127.0.0.1:1"), "--timeout", "1")
+    assert owner.ask_json("commit", "message", "three", *away)[0]["sequencer"] == place.nodes["b"].seq_pub.hex()
+
+
 def test_who_reads_from_a_node_that_was_left_is_told(place: Town, owner: Person) -> None:
     """The registry does not answer, and the profile names the old node."""
     assert owner.ask("query").stderr == ""
     owner.ask("migrate", "--to", place.nodes["b"].url)
     away = ("--registry", place.text.replace(place.registry.url, "http://127.0.0.1:1"), "--timeout", "1")
+    forget_addresses(owner)
     assert "the enclave has left" in owner.ask("query", *away).stderr
 
 

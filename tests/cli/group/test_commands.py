@@ -355,6 +355,13 @@ def test_names_are_kept_in_a_file_that_is_the_owner_s_alone(ann: Friend) -> None
     assert ann.refused("group", "list", code=2)["message"].startswith(str(path))
 
 
+def test_a_group_is_added_with_its_node(ann: Friend) -> None:
+    (added,) = ann.ask_json("group", "add", "trip", "cd" * 32, "--at", "https://enc.example.org")
+    assert added["node"] == "https://enc.example.org"
+    assert {"name": "trip", "enclave": "cd" * 32, "node": "https://enc.example.org"} in ann.ask_json("group", "list")
+    ann.ask("group", "forget", "trip")
+
+
 def test_a_name_is_one_person_s_and_one_group_s(ann: Friend, bob: Friend) -> None:
     other = "ab" * 32
     assert f"bob is {bob.identity.hex}" in ann.refused("me", "know", "bob", other, code=2)["message"]

@@ -268,13 +268,13 @@ def test_a_store_is_announced_to_a_registry_that_comes_later(owner: Person, plac
     }
 
 
-def test_a_name_of_the_registry_is_kept_once_somebody_has_looked(neighbours: Neighbours) -> None:
+def test_a_name_of_the_registry_is_printed_and_kept_only_if_that_is_asked_for(neighbours: Neighbours) -> None:
     ada, name = neighbours.ada, f"Bob {neighbours.word}"
-    assert "source" not in ada.ask("me", "whois", name, stdin="n\n", code=1).stdout
     hint = {"identity": identity(neighbours.bob), "name": name, "source": "registry"}
-    assert ada.ask_json("me", "whois", name) == [hint], "with --json there is no prompt"
+    assert ada.ask_json("me", "whois", name) == [hint]
+    assert identity(neighbours.bob) in ada.ask("me", "whois", name).stdout
     assert ada.ask_json("me", "contacts") == []
-    assert identity(neighbours.bob) in ada.ask("me", "whois", name, stdin="y\n").stdout
+    assert identity(neighbours.bob) in ada.ask("me", "whois", name, "--yes").stdout
     assert [each["name"] for each in ada.ask_json("me", "contacts")] == [name]
     assert ada.ask_json("me", "whois", name)[0]["source"] == "book"
 

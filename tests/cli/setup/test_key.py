@@ -146,8 +146,68 @@ def test_the_environment_s_passphrase_is_not_asked_for(monkeypatch: pytest.Monke
 
 
 def test_no_command_takes_a_secret_as_an_argument(anybody: Person) -> None:
-    for command in ("new", "show", "import"):
+    for command in ("new", "show", "import", "seal", "passphrase", "export"):
         assert "--passphrase TEXT" not in anybody.ask("key", command, "--help").stdout
+
+
+def test_a_new_key_is_sealed_with_what_is_typed_or_not_at_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("ENC_PASSPHRASE", raising=False)
+    typing = Typing(monkeypatch, "open", "open", "")
+    assert passphrase.optional() == "open"
+    assert passphrase.optional() is None
+    assert typing.prompts[::2] == ["New passphrase for the key (empty: store it unsealed): "] * 2
+    monkeypatch.setattr(passphrase, "is_interactive", lambda: False)
+    assert passphrase.optional() is None
+
+
+def test_on_a_terminal_a_new_key_is_sealed_unless_the_flag_or_the_person_says_no(
+    anybody: Person, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(passphrase, "is_interactive", lambda: True)
+    lines = ["sesame", "sesame"]
+    monkeypatch.setattr("getpass.getpass", lambda prompt: lines.pop(0))
+    assert "sealed  yes" in anybody.ask("key", "new").stdout
+    assert "sealed  no" in anybody.ask("key", "new", "b.key", "--no-passphrase").stdout
+    assert anybody.ask_json("key", "new", "c.key")[0]["sealed"] is False  # programs are not asked
+    assert not lines
+
+
+# Seal, change and export
+
+
+def test_a_key_is_sealed_and_its_passphrase_changed_and_removed(anybody: Person) -> None:
+    (made,) = anybody.ask_json("key", "new")
+    sealed = {"public": made["public"], "file": str(anybody.key()), "sealed": True}
+    assert anybody.ask_json("key", "seal", ENC_PASSPHRASE="one") == [sealed]
+    assert anybody.key().stat().st_mode & 0o777 == 0o600
+    error = anybody.refused("key", "seal", ENC_PASSPHRASE="one", code=MISUSE)
+    assert error["message"] == f"{anybody.key()}: is sealed already; `enc key passphrase` changes its passphrase"
+    assert anybody.ask_json("key", "passphrase", ENC_PASSPHRASE="one", ENC_NEW_PASSPHRASE="two") == [sealed]
+    assert "does not open" in anybody.refused("key", "show", ENC_PASSPHRASE="one", code=MISUSE)["message"]
+    assert anybody.ask_json("key", "show", ENC_PASSPHRASE="two")[0]["public"] == made["public"]
+    anybody.ask("key", "passphrase", "--remove", ENC_PASSPHRASE="two")
+    assert anybody.ask_json("key", "show")[0]["public"] == made["public"]
+
+
+def test_a_passphrase_is_changed_only_with_the_old_one(anybody: Person) -> None:
+    anybody.ask("key", "new", ENC_PASSPHRASE="one")
+    before = anybody.key().read_bytes()
+    error = anybody.refused("key", "passphrase", ENC_PASSPHRASE="no", ENC_NEW_PASSPHRASE="two", code=MISUSE)
+    assert "does not open" in error["message"]
+    error = anybody.refused("key", "passphrase", ENC_PASSPHRASE="one", code=MISUSE)
+    assert error["message"] == "to seal a key with a passphrase, set ENC_NEW_PASSPHRASE or use a terminal"
+    assert anybody.key().read_bytes() == before
+
+
+def test_an_exported_key_can_be_imported(anybody: Person) -> None:
+    (made,) = anybody.ask_json("key", "new", ENC_PASSPHRASE="one")
+    exported = anybody.ask_json("key", "export", "secret.hex", ENC_PASSPHRASE="one")
+    assert exported == [{"public": made["public"], "file": "secret.hex"}]
+    assert (anybody.home / "secret.hex").stat().st_mode & 0o777 == 0o600
+    assert anybody.ask_json("key", "import", "secret.hex", "b.key")[0]["public"] == made["public"]
+    assert "exists already" in anybody.refused("key", "export", "secret.hex", "b.key", code=MISUSE)["message"]
+    text = anybody.ask("key", "export", "-", "b.key").stdout
+    assert anybody.ask_json("key", "import", "-", "c.key", stdin=text)[0]["public"] == made["public"]
     assert anybody.refused("key", "new", "--passphrase=x", code=MISUSE)["code"] == "MISUSE"
 
 

@@ -19,7 +19,7 @@ import enc
 import enc.apps
 from enc.client import AsyncClient, AsyncEnclave, Client, Enclave, Identity, TimedOut, Unreachable
 from enc.client.enclave.writes import Writes
-from enc.client.subscribe.subscription import MAX_MESSAGE, AsyncSubscription, Subscription
+from enc.client.subscribe.subscription import CLOSE_S, MAX_MESSAGE, AsyncSubscription, Subscription
 from enc.core.errors import MisuseError
 from enc.core.primitives.encoding import compact_json
 from enc.core.primitives.types import Receipt
@@ -256,7 +256,7 @@ def test_a_subscription_waits_for_a_connection_no_longer_than_for_an_answer(scen
     next(scene.stage.client("bob", timeout=3.5).enclave(scene.enclave.id).subscribe())
     ((url, options),) = scene.stage.connected
     assert url == "ws://node.test/"
-    assert (options["open_timeout"], options["close_timeout"]) == (3.5, 3.5)
+    assert (options["open_timeout"], options["close_timeout"]) == (3.5, CLOSE_S)
     assert options["max_size"] == MAX_MESSAGE
 
 

@@ -1,82 +1,22 @@
 """Evidence from a log, checked without anything else: what convicts, what only shows, what is invalid."""
 
-from collections.abc import Callable, Sequence
-from typing import Any
-
 import msgspec
 import pytest
 from msgspec.structs import replace
 
-from enc.client import Evidence, check_evidence, load_evidence
-from enc.client.evidence.evidence import EvidenceKind
+from enc.client import check_evidence
 from enc.client.evidence.log_evidence import log_parts, order_parts, single_parts
 from enc.client.evidence.verdict import Verdict
-from enc.core.errors import InvalidProof
 from enc.core.log.event import erase, finalize, wire_event
-from enc.core.machine.claim import Claim
 from enc.core.machine.fault import FaultKind
 from enc.core.primitives.hashing import log_leaf, sha256
-from enc.core.primitives.types import Event, TreeHead
+from enc.core.primitives.types import Event
 from enc.core.trees.bundle import events_root, prove_membership
-from enc.core.trees.merkle_log import Edge, LogNodes, prove_inclusion
-from enc.core.trees.proof import LogLeaf
+from enc.core.trees.merkle_log import Edge
 from enc.core.trees.tree_head import sign_head
+from tests.client.evidence.logs import MANIFEST, NODE, bare, claim, evidence, head, log, proved, refused
 from tests.core.registry_world import Registry, node_entry
 from tests.core.world import START, World, person, pub
-
-MANIFEST = {
-    "enc_v": 2,
-    "states": ["MEMBER"],
-    "traits": ["owner(0)"],
-    "moves": [{"event": "Move", "from": "OUTSIDER", "to": "MEMBER", "operator": "owner", "ops": ["C"]}],
-    "customs": [{"event": "message", "operator": "MEMBER", "ops": ["C"]}],
-    "lifecycle": [{"event": "Migrate", "operator": "owner", "ops": ["C"]}],
-    "init": [{"identity": pub("alice"), "state": "MEMBER", "traits": ["owner"]}],
-    "bundle": {"size": 4, "timeout": 1000},
-}
-NODE = person("node")
-
-
-@pytest.fixture(scope="module")
-def world() -> World:
-    made = World(MANIFEST)
-    for i in range(14):
-        made.send("alice", "message", f"number {i}")
-    return made
-
-
-def head(world: World, size: int, root: bytes | None = None, by: str = "node") -> TreeHead:
-    return sign_head(
-        person(by), world.state.enclave, START, size, edge(world, size)[0].root() if root is None else root
-    )
-
-
-def edge(world: World, size: int, leaves: Sequence[bytes] = ()) -> tuple[Edge, LogNodes]:
-    own = [log_leaf(bundle.events_root, bundle.state_hash) for bundle in world.memory.bundles[:size]]
-    return Edge().extend(leaves or own)
-
-
-def evidence(world: World, parts: dict[str, Any], kind: EvidenceKind = "log", by: str = "node") -> Evidence:
-    made = Evidence(kind=kind, enclave=world.state.enclave, sequencer=person(by).public, message="found", parts=parts)
-    return load_evidence(made.json())
-
-
-def log(
-    world: World, fault: FaultKind, seq: int, events: Sequence[Event] | None = None, by: str = "node", **more: Any
-) -> Verdict:
-    shown = world.events if events is None else events
-    return check_evidence(evidence(world, log_parts(fault, seq, shown, **more), by=by))
-
-
-def refused(call: Callable[[], object], words: str) -> None:
-    with pytest.raises(InvalidProof, match=words):
-        call()
-
-
-def bare(world: World) -> list[Event]:
-    """Leave out contents that no rule reads."""
-    return [world.events[0], *map(erase, world.events[1:])]
-
 
 # Heads
 
@@ -243,23 +183,6 @@ def test_a_log_in_evidence_has_a_bound(world: World, monkeypatch: pytest.MonkeyP
 # What the node proved
 
 
-def claim(world: World, index: int, ids: Sequence[bytes], state: bytes) -> tuple[Claim, TreeHead]:
-    """Return a bundle as a lying node would prove it, and the head over it."""
-    leaves = [log_leaf(bundle.events_root, bundle.state_hash) for bundle in world.memory.bundles]
-    leaf = LogLeaf(events_root(ids), state)
-    leaves[index] = log_leaf(leaf.events_root, leaf.state_hash)
-    grown, nodes = Edge().extend(leaves)
-    reader = type("Nodes", (), {"read_hash": lambda self, level, at: nodes[level, at]})()
-    seq = next(event.seq for event in world.events if event.id == ids[-1])
-    shown = Claim(
-        seq=seq,
-        membership=prove_membership(ids, len(ids) - 1),
-        leaf=leaf,
-        inclusion=prove_inclusion(reader, index, grown.size),
-    )
-    return shown, head(world, grown.size, grown.root())
-
-
 def test_a_bundle_that_the_rule_does_not_draw_convicts(world: World) -> None:
     state = world.memory.bundles[1].state_hash
     short, over = claim(world, 1, [event.id for event in world.events[4:7]], state)
@@ -288,26 +211,6 @@ def test_a_state_that_nobody_made_convicts(world: World) -> None:
 
 
 # What others can make of an honest node's statements
-
-
-@pytest.fixture(scope="module")
-def slotted() -> World:
-    """Return an honest log whose second bundle holds three events, of which the last sets a slot."""
-    made = World({**MANIFEST, "slots": [{"event": "Shared", "key": "topic", "operator": "owner", "ops": ["C"]}]})
-    for i in range(5):
-        made.send("alice", "message", f"number {i}")
-    made.send("alice", "Shared", {"key": "topic", "value": "hello"})
-    for i in range(9):
-        made.send("alice", "message", f"later {i}", at=5000 + i)
-    assert [bundle.count for bundle in made.memory.bundles] == [4, 3, 4, 4]
-    return made
-
-
-def proved(world: World, index: int) -> tuple[Claim, TreeHead]:
-    """Return the node's honest proof of the last event of a bundle, and its head."""
-    bundle = world.memory.bundles[index]
-    ids = [event.id for event in world.events[bundle.first_seq : bundle.first_seq + bundle.count]]
-    return claim(world, index, ids, bundle.state_hash)
 
 
 def test_an_entry_of_a_registry_without_its_content_convicts_nobody() -> None:

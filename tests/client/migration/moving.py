@@ -42,6 +42,10 @@ class Moving(Scene):
         """Return a client with the same pins that knows the other nodes."""
         return self.stage.client(name, nodes=[AT_B, AT_C], **more).enclave(self.enclave.id)
 
+    def remaining(self) -> Any:
+        """Return a client that stays at the first node, whatever address is recorded."""
+        return self.stage.client("bob", uses_recorded=False).enclave(self.enclave.id)
+
     def stranger(self, url: str, name: str = "bob", **more: Any) -> Any:
         """Return a client of another node's URL."""
         return self.stage.client(name, url=url, **more).enclave(self.enclave.id)

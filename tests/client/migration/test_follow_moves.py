@@ -383,13 +383,13 @@ def test_what_the_old_node_signs_after_a_takeover_is_refused(moving: Moving) -> 
     moving.stage.others["b.test"] = moving.taken_over()
     moving.stranger(AT_B).head()
     moving.write(moving.node, "still here")
-    found = moving.caught(SplitBrain, lambda: texts(moving.other()))
+    found = moving.caught(SplitBrain, lambda: texts(moving.remaining()))
     verdict = check_evidence(found.evidence)
     assert not verdict.convicts
     assert any("signed event 8, of type message, where it was not the sequencer" in line for line in verdict.proved)
     moving.grow(moving.node, "and here")
     moving.grow(moving.node, "and there")
-    found = moving.caught(SplitBrain, lambda: moving.other().head())
+    found = moving.caught(SplitBrain, lambda: moving.remaining().head())
     assert "signed a head of" in check_evidence(found.evidence).proved[1]
 
 
@@ -400,7 +400,7 @@ def test_what_a_node_signs_after_its_own_migrate_convicts_it(moving: Moving) -> 
     moving.write(twin, "in the place of the Migrate")
     after = moving.write(twin, "after it")
     moving.stage.node = twin
-    found = moving.caught(SplitBrain, lambda: list(moving.other().query(seq=after.seq)))
+    found = moving.caught(SplitBrain, lambda: list(moving.remaining().query(seq=after.seq)))
     verdict = check_evidence(found.evidence)
     assert verdict.convicts
     assert "its own signature handed the enclave over" in verdict.proved
@@ -420,10 +420,10 @@ def test_a_migrate_that_was_seen_is_enough(moving: Moving) -> None:
 def test_the_old_node_is_still_read_from_but_not_written_to(moving: Moving) -> None:
     moving.stage.others["b.test"] = moving.depart()
     moving.stranger(AT_B).head()
-    assert texts(moving.other()) == SAID
+    assert texts(moving.remaining()) == SAID
     for work in (Moving.see_head, Moving.say):
         with pytest.raises(EnclaveMigrated) as told:
-            work(moving, moving.other())
+            work(moving, moving.remaining())
         assert told.value.context["new_sequencer"] == B.public.hex()
     assert "/" in moving.node.calls
 
@@ -434,7 +434,7 @@ def test_nothing_is_written_to_a_node_that_was_left_by_force(moving: Moving) -> 
     moving.stranger(AT_B).head()
     before = len(moving.node.store.events(moving.enclave.id, 0, 99))
     with pytest.raises(EnclaveMigrated):
-        moving.other().commit("message", "five")
+        moving.remaining().commit("message", "five")
     assert len(moving.node.store.events(moving.enclave.id, 0, 99)) == before
 
 

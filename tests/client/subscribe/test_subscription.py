@@ -1,6 +1,7 @@
 """Subscriptions: a feed over WebSockets, simulated and real."""
 
 import asyncio
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -21,7 +22,7 @@ from tests.client.scene import Scene
 from tests.client.stage import FACES, Face, Stage
 from tests.client.subscribe.driver import Driver
 from tests.core.world import person
-from tests.node.served import SMALL, Served
+from tests.node.served import PATIENCE_S, SMALL, Served
 
 # Subscriptions: who drives the feed
 
@@ -156,9 +157,9 @@ def test_a_real_connection_that_is_cut_while_events_are_written(
 Heard = Callable[[int], bool]
 
 
-def follow_sync(url: str, enclave: bytes, pins: Path, heard: Heard) -> list[int]:
-    seqs = []
-    with Client(url, Identity(person("bob")), pins=pins) as client, client.enclave(enclave).subscribe() as feed:
+def follow_sync(url: str, enclave: bytes, pins: Path, heard: Heard, **more: Any) -> list[int]:
+    seqs, client = [], Client(url, Identity(person("bob")), pins=pins, **more)
+    with client, client.enclave(enclave).subscribe() as feed:
         for item in feed:
             seqs.append(item.seq)
             if not heard(item.seq):
@@ -166,9 +167,9 @@ def follow_sync(url: str, enclave: bytes, pins: Path, heard: Heard) -> list[int]
     return seqs
 
 
-def follow_async(url: str, enclave: bytes, pins: Path, heard: Heard) -> list[int]:
+def follow_async(url: str, enclave: bytes, pins: Path, heard: Heard, **more: Any) -> list[int]:
     async def follow() -> list[int]:
-        seqs, client = [], AsyncClient(url, Identity(person("bob")), pins=pins)
+        seqs, client = [], AsyncClient(url, Identity(person("bob")), pins=pins, **more)
         async with client, client.enclave(enclave).subscribe() as feed:
             async for item in feed:
                 seqs.append(item.seq)
@@ -177,6 +178,27 @@ def follow_async(url: str, enclave: bytes, pins: Path, heard: Heard) -> list[int
         return seqs
 
     return asyncio.run(follow())
+
+
+@pytest.mark.parametrize("face", FACES)
+def test_the_end_does_not_wait_for_events_that_nobody_reads(
+    face: Face, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The connection reads no more while many events wait, so the node's confirmation does not come."""
+    with Served() as node:
+        monkeypatch.setattr("enc.client.clients.wiring.now_ms", lambda: node.clock.now)
+        enclave = node.found(SMALL)
+        for n in range(EVENTS):
+            enclave.send("bob", "message", f"{n}")
+        follow = follow_sync if face == "sync" else follow_async
+        given = list[list[int]]()
+        reader = threading.Thread(
+            target=lambda: given.append(follow(node.url, enclave.id, tmp_path, lambda seq: False, timeout=3600.0)),
+            daemon=True,
+        )
+        reader.start()
+        reader.join(PATIENCE_S)
+        assert given == [[0]], "it still waits"
 
 
 def test_a_query_that_is_closed_when_only_a_cut_one_is_left(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -200,7 +200,7 @@ def test_an_answer_on_its_way_while_another_client_sees_more_is_no_rollback(scen
 
     scene.lie(kind, meanwhile)
     assert ASKS[kind](scene.enclave) == 2
-    assert FilePins(scene.stage.pins).load(scene.enclave.id) == Pin(NODE.public, scene.enclave.head())
+    assert FilePins(scene.stage.pins).load(scene.enclave.id) == Pin(NODE.public, scene.enclave.head(), urls=(URL,))
     assert scene.enclave.head().ts == 3
 
 

@@ -11,14 +11,16 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from enc.client.verify import pins as pins_module
-from enc.client.verify.pins import FilePins, MemoryPins, Pin, default_directory, merge_pins
+from enc.client.verify.pins import MAX_URLS, FilePins, MemoryPins, Pin, default_directory, merge_pins
 from enc.core.errors import MisuseError
 from enc.core.primitives.hashing import sha256
 from enc.core.primitives.signing import PrivateKey
 from enc.core.primitives.types import TreeHead
 from enc.core.trees.tree_head import sign_head, wire_head
+from enc.runtime import private_file
 
 ENCLAVE, OTHER = sha256(b"enclave"), sha256(b"other")
 NODE, NEXT = PrivateKey(sha256(b"node")), PrivateKey(sha256(b"next"))
@@ -348,3 +350,22 @@ def test_no_home(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Path, "home", fail)
     with pytest.raises(MisuseError, match="set XDG_DATA_HOME"):
         default_directory()
+
+
+def test_addresses_of_the_sequencer_are_kept_with_the_latest_first() -> None:
+    old, new = (replace(pin(3), urls=urls) for urls in (("http://a", "http://b"), ("http://c",)))
+    assert merge_pins(old, new).urls == ("http://c", "http://a", "http://b")
+    assert merge_pins(old, pin(4)).urls == old.urls
+    assert merge_pins(old, replace(pin(4), urls=("http://b",))).urls == old.urls, "a known one costs no write"
+    many = replace(pin(3), urls=tuple(f"http://{n}" for n in range(MAX_URLS)))
+    assert merge_pins(many, new).urls == (*new.urls, *many.urls[:-1])
+
+
+def test_addresses_are_stored(directory: Path) -> None:
+    pins, kept = FilePins(directory), replace(pin(3), urls=("http://a", "http://b"))
+    pins.store(ENCLAVE, kept)
+    assert FilePins(directory).load(ENCLAVE) == kept
+    path = directory / f"{ENCLAVE.hex()}.json"
+    private_file.write(path, path.read_bytes().replace(b'"http://a"', b'"http://a"' + b',"x"' * 3), overwrite=True)
+    with pytest.raises(MisuseError, match="urls: more than 4"):
+        pins.load(ENCLAVE)

@@ -12,13 +12,16 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from enc.client.verify import proof_file as module
-from enc.client.verify.facts import Anchor, EventFact, StateFact
+from enc.client.verify.facts import Anchor, EventFact, StateFact, check_anchor, status_of
 from enc.client.verify.proof_file import Proof, check_proof, load_proof
+from enc.client.verify.sequencer_history import Migration, history_of
 from enc.core.errors import InvalidProof
 from enc.core.log.commit import build_commit
 from enc.core.log.event import finalize
+from enc.core.primitives.encoding import compact_json
 from enc.core.primitives.hashing import log_leaf, sha256
-from enc.core.primitives.types import InclusionProof
+from enc.core.primitives.signing import PrivateKey
+from enc.core.primitives.types import Event, InclusionProof
 from enc.core.trees.bundle import events_root, prove_membership
 from enc.core.trees.merkle_log import Edge
 from enc.core.trees.proof import LogLeaf
@@ -27,7 +30,7 @@ from enc.core.trees.tree_head import sign_head
 from tests.client.scene import TOPIC, Scene
 from tests.client.stage import Stage
 from tests.client.tampering import leaves, tampered
-from tests.core.world import START, person
+from tests.core.world import START, person, pub
 from tests.node.served import NODE
 
 
@@ -128,9 +131,32 @@ def test_what_the_proof_of_a_state_says(proofs: dict[str, Proof]) -> None:
 
 @by_name
 def test_what_no_proof_says(proofs: dict[str, Proof], name: str) -> None:
-    missing = " ".join(check_proof(proofs[name]).not_proved)
-    for words in ("that this key is the enclave's sequencer", "nothing has changed since", "everyone sees this log"):
-        assert words in missing
+    assert check_proof(proofs[name]).not_proved == (
+        "that this key is the enclave's sequencer: compare it with what you know",
+        "that nothing has changed since: a proof shows one point in time",
+        "that everyone sees this log: compare heads with others",
+    )
+
+
+def test_the_status_of_a_fact(proofs: dict[str, Proof]) -> None:
+    def status(name: str) -> str | None:
+        fact = proofs[name].fact
+        assert isinstance(fact, EventFact)
+        return fact.status
+
+    found = [status(name) for name in ("active", "updated", "without a status")]
+    assert found == ["active", "updated", None]
+    deletion = proofs["deletion"].fact
+    assert isinstance(deletion, StateFact)
+    assert status_of(deletion) == "deleted"
+
+
+def test_an_anchor_is_signed_by_the_sequencer_for_the_enclave(proofs: dict[str, Proof]) -> None:
+    proof = proofs["active"]
+    check_anchor(proof.fact.anchor, proof.enclave, proof.sequencer)
+    for enclave, key in ((proof.enclave, person("node2").public), (sha256(b"other"), proof.sequencer)):
+        with pytest.raises(InvalidProof, match="sth"):
+            check_anchor(proof.fact.anchor, enclave, key)
 
 
 def refused(data: bytes) -> None:
@@ -246,18 +272,94 @@ def test_an_event_of_another_enclave(proofs: dict[str, Proof], scene: Scene) -> 
     refused(Proof(scene.enclave.id, person("node2").public, fact).json())
 
 
+def in_a_log(event: Event, enclave: bytes, key: PrivateKey = NODE) -> EventFact:
+    """Return the proof of an event that a node has put, alone, into its log of an enclave."""
+    leaf = LogLeaf(events_root([event.id]), sha256(b"state"))
+    root = Edge().append(log_leaf(leaf.events_root, leaf.state_hash))[0].root()
+    anchor = Anchor(leaf, InclusionProof(1, 0, ()), sign_head(key, enclave, START, 1, root))
+    return EventFact(event, prove_membership([event.id], 0), anchor)
+
+
 def test_an_event_of_another_enclave_in_this_one_s_log() -> None:
     """A node may put anything into its bundles."""
     enclave, other = sha256(b"one"), sha256(b"other")
     event = finalize(build_commit(person("bob"), other, "message", "x", START + 60_000), NODE, START, 1)
-    leaf = LogLeaf(events_root([event.id]), sha256(b"state"))
-    root = Edge().append(log_leaf(leaf.events_root, leaf.state_hash))[0].root()
-    anchor = Anchor(leaf, InclusionProof(1, 0, ()), sign_head(NODE, enclave, START, 1, root))
-    fact = EventFact(event, prove_membership([event.id], 0), anchor)
+    fact = in_a_log(event, enclave)
     with pytest.raises(InvalidProof, match="another enclave"):
         check_proof(Proof(enclave, NODE.public, fact))
     with pytest.raises(InvalidProof):
         check_proof(Proof(other, NODE.public, fact))
+
+
+# Migrates
+
+
+A, B, C = (person(name) for name in ("node", "node2", "node3"))
+HERE = sha256(b"an enclave that moves")
+
+
+def placed(seq: int, key: PrivateKey, type_: str = "message", to: PrivateKey | None = None) -> Event:
+    content = {"new_sequencer": to.public.hex(), "prev_seq": seq - 1, "ct_root": "ab" * 32} if to else {}
+    commit = build_commit(person("alice"), HERE, type_, compact_json(content), START + 60_000)
+    return finalize(commit, key, START + seq, seq)
+
+
+MOVES = history_of(None, [placed(5, A, "Migrate", B), placed(9, C, "Migrate", C)], HERE).moves
+LINES = tuple(
+    f"Migrate {move.event.seq}, signed by {pub('alice')}, hands over to {move.new_sequencer.hex()}" for move in MOVES
+)
+
+
+def moved(event: Event, *, key: PrivateKey = C, moves: tuple[Migration, ...] = MOVES) -> Proof:
+    return Proof(HERE, key.public, in_a_log(event, HERE, key), moves)
+
+
+@pytest.mark.parametrize(("seq", "key"), [(3, A), (5, A), (6, B), (9, C), (10, C)])
+def test_migrates_in_a_proof_give_the_signer_of_each_event(seq: int, key: PrivateKey) -> None:
+    proof = moved(placed(seq, key) if seq not in (5, 9) else MOVES[seq == 9].event)
+    again = load_proof(proof.json())
+    assert again == proof
+    assert check_proof(again).proved[3:5] == LINES
+    assert check_proof(moved(placed(seq, key), moves=())).proved[3:] == (
+        f"all of it is under a head of 1 bundles that {C.public.hex()} signed for this enclave",
+    )
+    for other in {A, B, C} - {key}:
+        with pytest.raises(InvalidProof, match="not signed by the sequencer that the Migrates give for its seq"):
+            check_proof(moved(placed(seq, other)))
+
+
+def test_migrates_in_a_proof_lead_to_the_signer_of_its_head() -> None:
+    for key in (A, B):
+        with pytest.raises(InvalidProof, match="they lead to another sequencer"):
+            check_proof(moved(placed(3, A), key=key))
+
+
+def test_an_event_before_a_first_takeover_may_be_anybody_s() -> None:
+    """The Migrate of a takeover does not name the sequencer before it."""
+    forced = history_of(None, [placed(9, C, "Migrate", C)], HERE).moves
+    assert check_proof(moved(placed(3, A), moves=forced)).proved[3] == LINES[1]
+
+
+def test_migrates_in_a_file_are_a_chain() -> None:
+    wire = json.loads(moved(placed(3, A)).json())
+    wire["migrates"].reverse()
+    with pytest.raises(InvalidProof, match=r"^migrates: Migrate 5: "):
+        load_proof(json.dumps(wire).encode())
+
+
+def test_the_proof_of_a_state_has_migrates_too(proofs: dict[str, Proof], scene: Scene) -> None:
+    content = {"new_sequencer": NODE.public.hex(), "prev_seq": 4, "ct_root": "ab" * 32}
+    commit = build_commit(person("alice"), scene.enclave.id, "Migrate", compact_json(content), START + 60_000)
+    moves = history_of(None, [finalize(commit, B, START, 5)], scene.enclave.id).moves
+    with_moves = replace(proofs["value"], moves=moves)
+    assert check_proof(with_moves).proved[1].startswith("Migrate 5, signed by ")
+    assert load_proof(with_moves.json()) == with_moves
+
+
+@pytest.mark.parametrize("path", [("enclave",), ("sequencer",), ("state", "key")])
+def test_a_malformed_field_of_a_proof_is_named(proofs: dict[str, Proof], path: tuple[str, ...]) -> None:
+    with pytest.raises(InvalidProof, match=f"^{path[-1]}: expected 64 lower-case hex"):
+        load_proof(tampered(proofs["value"].json(), path, lambda _: "zz"))
 
 
 def test_a_file_holds_one_fact(proofs: dict[str, Proof]) -> None:
@@ -290,6 +392,7 @@ def test_a_nested_file_does_no_harm(proofs: dict[str, Proof], name: str) -> None
 
 
 def test_a_huge_file_is_refused_before_it_is_read(proofs: dict[str, Proof], monkeypatch: pytest.MonkeyPatch) -> None:
+    assert module.MAX_PROOF == 64 * 1024 * 1024  # docs/protocol.md, section 28.1
     data = proofs["active"].json()
     monkeypatch.setattr(module, "MAX_PROOF", len(data))
     check_proof(load_proof(data))

@@ -4,15 +4,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from enc.client.errors import TooManyMoves
 from enc.client.evidence.check_evidence import check_evidence
 from enc.client.evidence.evidence import load_evidence, split_event, split_head, two_heads
+from enc.client.evidence.verdict import KEY_OWNER, Verdict
 from enc.client.verify.pins import FilePins, Pin, merge_pins, pin_of
-from enc.client.verify.sequencer_history import MAX_CONTENT, MAX_MOVES, History, history_of
+from enc.client.verify.sequencer_history import MAX_CONTENT, MAX_MOVES, History, Migration, Term, history_of
 from enc.core.errors import InvalidProof
 from enc.core.log.commit import build_commit
-from enc.core.log.event import finalize
+from enc.core.log.event import erase, finalize
 from enc.core.primitives.encoding import compact_json
 from enc.core.primitives.hashing import sha256
 from enc.core.primitives.signing import PrivateKey
@@ -32,8 +34,8 @@ def migrate(
     return finalize(build_commit(OWNER, enclave, type_, compact_json(content), T + 60_000), by, T + seq, seq)
 
 
-def message(seq: int, by: PrivateKey, text: str = "hello") -> Event:
-    return finalize(build_commit(OWNER, ENCLAVE, "message", text, T + 60_000), by, T + seq, seq)
+def message(seq: int, by: PrivateKey, text: str = "hello", enclave: bytes = ENCLAVE) -> Event:
+    return finalize(build_commit(OWNER, enclave, "message", text, T + 60_000), by, T + seq, seq)
 
 
 def head(ts: int, key: PrivateKey) -> TreeHead:
@@ -62,6 +64,16 @@ def test_who_left_when() -> None:
     assert LINE.superseded(A.public, 5) is None
     assert LINE.superseded(A.public, 13) is None
     assert LINE.superseded(OWNER.public, 13) is None
+    assert LINE.superseded(C.public, 8) is None
+    taken = migrate(6, C, C)
+    at_once = history_of(A.public, [TO_B, taken], ENCLAVE)
+    assert at_once.superseded(B.public, 6) == Migration(taken, C.public)
+
+
+def test_which_term_begins_where() -> None:
+    assert list(LINE.terms()) == [Term(A.public, 0), Term(B.public, 6), Term(C.public, 9), Term(A.public, 13)]
+    assert (LINE.reach, History(A.public).reach) == (12, -1)
+    assert LINE.sized({TO_B.id: 7}).sizes() == {TO_B.id: 7}
 
 
 def test_without_the_first_one_a_peaceful_move_names_it_and_a_forced_one_does_not() -> None:
@@ -79,14 +91,23 @@ def test_without_the_first_one_a_peaceful_move_names_it_and_a_forced_one_does_no
         (A, [migrate(5, A, B, sha256(b"other"))], "not a Migrate of this enclave"),
         (A, [migrate(5, A, B, type_="Pause")], "not a Migrate of this enclave"),
         (A, [migrate(5, A, B, prev_seq=3)], "prev_seq"),
-        (A, [migrate(5, A, B, more="x" * MAX_CONTENT)], "characters"),
         (A, [message(5, A)], "not a Migrate"),
+        (A, [erase(TO_B)], "content"),
     ],
     ids=range(8),
 )
 def test_what_is_no_chain(first: PrivateKey, events: list[Event], why: str) -> None:
     with pytest.raises(InvalidProof, match=why):
         history_of(first.public, events, ENCLAVE)
+
+
+def test_the_content_of_a_migrate_has_a_bound() -> None:
+    spare = MAX_CONTENT - len(migrate(5, A, B, more="").content or "")
+    longest = migrate(5, A, B, more="x" * spare)
+    assert len(longest.content or "") == MAX_CONTENT
+    assert history_of(A.public, [longest], ENCLAVE).sequencer == B.public
+    with pytest.raises(InvalidProof, match="characters"):
+        history_of(A.public, [migrate(5, A, B, more="x" * (spare + 1))], ENCLAVE)
 
 
 def test_a_chain_has_a_bound() -> None:
@@ -143,13 +164,50 @@ def test_a_pin_with_moves_is_kept_in_a_file(tmp_path: Path) -> None:
 # Evidence
 
 
-def test_evidence_of_an_event_after_its_signer_s_own_migrate_convicts() -> None:
-    evidence = load_evidence(split_event(TO_B, message(6, A), "why").json())
-    verdict = check_evidence(evidence)
-    assert verdict.convicts
-    assert not check_evidence(split_event(TO_B, message(7, A), "why")).convicts  # A may have it back since
-    assert not check_evidence(split_event(TO_B, migrate(6, A, A), "why")).convicts  # by this very event
-    assert not check_evidence(split_event(TAKEN_BY_C, message(9, B), "why")).convicts  # B may not know of the takeover
+def moved(migrated: Event, to: PrivateKey) -> str:
+    at = f"{migrated.sequencer.hex()} made it event {migrated.seq}"
+    return f"{OWNER.public.hex()} signed a Migrate to {to.public.hex()}; {at}"
+
+
+def still(key: PrivateKey, seq: int, type_: str = "message") -> str:
+    return f"{key.public.hex()} signed event {seq}, of type {type_}, where it was not the sequencer"
+
+
+OWN_HAND = "its own signature handed the enclave over"
+RETURN = "that no later Migrate gave the enclave back to it"
+UNAWARE = ("that the Migrate's author was the owner", "that the old sequencer knew of it")
+
+
+@pytest.mark.parametrize(
+    ("migrated", "event", "verdict"),
+    [
+        (TO_B, message(6, A), Verdict(True, (moved(TO_B, B), still(A, 6), OWN_HAND), (KEY_OWNER,))),
+        # A may have the enclave back since, or by this very event
+        (TO_B, message(7, A), Verdict(False, (moved(TO_B, B), still(A, 7), OWN_HAND), (RETURN, KEY_OWNER))),
+        (
+            TO_B,
+            migrate(6, A, A),
+            Verdict(False, (moved(TO_B, B), still(A, 6, "Migrate"), OWN_HAND), (RETURN, KEY_OWNER)),
+        ),
+        (TO_B, migrate(6, A, C), Verdict(True, (moved(TO_B, B), still(A, 6, "Migrate"), OWN_HAND), (KEY_OWNER,))),
+        # B may not know of the takeover
+        (
+            TAKEN_BY_C,
+            message(9, B),
+            Verdict(False, (moved(TAKEN_BY_C, C), still(B, 9)), (RETURN, *UNAWARE, KEY_OWNER)),
+        ),
+        (
+            TAKEN_BY_C,
+            message(10, B),
+            Verdict(False, (moved(TAKEN_BY_C, C), still(B, 10)), (RETURN, *UNAWARE, KEY_OWNER)),
+        ),
+    ],
+    ids=range(6),
+)
+def test_evidence_of_an_event_convicts_after_its_signer_s_own_migrate_alone(
+    migrated: Event, event: Event, verdict: Verdict
+) -> None:
+    assert check_evidence(load_evidence(split_event(migrated, event, "why").json())) == verdict
 
 
 @pytest.mark.parametrize(
@@ -162,18 +220,44 @@ def test_evidence_of_an_event_after_its_signer_s_own_migrate_convicts() -> None:
         (TO_B, message(6, B)),
         (message(5, A), message(6, A)),
         (migrate(5, A, B, sha256(b"other")), message(6, A)),
+        (migrate(5, A, A), message(6, A)),
+        (migrate(5, A, B, type_="Pause"), message(6, A)),
+        (replace(TO_B, seq_sig=bytes(64)), message(6, A)),
+        (TO_B, replace(message(6, A), sig=bytes(64))),
+        (TO_B, message(6, A, enclave=sha256(b"other"))),
     ],
-    ids=range(7),
+    ids=range(12),
 )
 def test_what_is_no_evidence(migrated: Event, event: Event) -> None:
+    evidence = replace(split_event(migrated, event, "why"), enclave=ENCLAVE, sequencer=event.sequencer)
     with pytest.raises(InvalidProof):
-        check_evidence(split_event(migrated, event, "why"))
+        check_evidence(evidence)
+
+
+def test_evidence_names_who_signed_the_event() -> None:
+    for sequencer in (B, C):
+        evidence = replace(split_event(TO_B, message(6, A), "why"), sequencer=sequencer.public)
+        with pytest.raises(InvalidProof):
+            check_evidence(evidence)
+
+
+def test_evidence_after_a_migrate_is_one_event_or_one_head() -> None:
+    event, over = split_event(TO_B, message(6, A), "why"), split_head(TO_B, 3, head(4, A), A.public, "why")
+    for parts in ({**event.parts, **over.parts}, {"migrate": event.parts["migrate"], "size": 3}):
+        with pytest.raises(InvalidProof, match="expected one of event and head"):
+            check_evidence(replace(event, parts=parts))
 
 
 def test_evidence_of_a_head_beyond_what_its_signer_left() -> None:
-    verdict = check_evidence(split_head(TO_B, 3, head(4, A), A.public, "why"))
-    assert not verdict.convicts
-    for size, found, signer in ((4, head(4, A), A), (3, head(4, B), A), (3, head(4, B), B)):
+    for size in (0, 3):
+        verdict = check_evidence(load_evidence(split_head(TO_B, size, head(4, A), A.public, "why").json()))
+        word = f"that the log had {size} bundles when event 5 was made: that is the client's word"
+        signed = f"{A.public.hex()} signed a head of 4 bundles"
+        assert verdict == Verdict(False, (moved(TO_B, B), signed, OWN_HAND), (word, RETURN, KEY_OWNER))
+    unknown = split_head(TO_B, 0, head(4, A), A.public, "why")
+    without = replace(unknown, parts={name: part for name, part in unknown.parts.items() if name != "size"})
+    assert check_evidence(without) == check_evidence(unknown)
+    for size, found, signer in ((4, head(4, A), A), (3, head(4, B), A), (3, head(4, B), B), (-1, head(4, A), A)):
         with pytest.raises(InvalidProof):
             check_evidence(split_head(TO_B, size, found, signer.public, "why"))
 
@@ -182,7 +266,9 @@ def test_two_signers_are_no_proof_against_one() -> None:
     """Heads of two sequencers do not convict one of them: neither of a rollback nor of two logs of one size."""
     old = sign_head(B, ENCLAVE, T + 1, 3, sha256(b"other"))
     verdict = check_evidence(two_heads("fork", ENCLAVE, B.public, "why", head(3, A), old, A.public))
-    assert not verdict.convicts
+    both = f"{A.public.hex()} signed a head of 3 bundles, and {B.public.hex()} one of 3, for this enclave"
+    proved = (both, "their roots are different: no log has both")
+    assert verdict == Verdict(False, proved, ("which of the two rewrote the log",))
     with pytest.raises(InvalidProof):
         check_evidence(two_heads("rollback", ENCLAVE, B.public, "why", head(4, A), old, A.public))
     with pytest.raises(InvalidProof):

@@ -13,6 +13,7 @@ from enc.client.witness.quorum import MAX_WITNESSES
 from enc.client.witness.witnesses import parse_witness, parse_witnesses
 from enc.core.errors import InvalidProof, MisuseError
 from enc.core.trees.cosigning import cosign, wire_cosigned
+from tests.client.at_once import Counting, at_once
 from tests.client.migration.moving import AT_B, B, Moving
 from tests.client.scene import Scene
 from tests.client.stage import FACES, URL, Stage
@@ -85,6 +86,14 @@ def test_a_head_that_witnesses_have_seen(scene: MovingWithWitnesses) -> None:
     assert (str(found), found.is_whole) == ("3 of 3", True)
     assert {each.witness for each in found.cosigned} == {post.identity.public for post in scene.posts}
     assert scene.stage.client("alice").enclave(scene.enclave.id).witnessed() is None
+
+
+@pytest.mark.parametrize("stage", ["async"], indirect=True)
+def test_requests_at_the_same_time_share_the_witnesses_answers(scene: MovingWithWitnesses) -> None:
+    client = scene.stage.client("bob", pins=None, witnesses=[post.witness for post in scene.posts], k=2)
+    counting, enclave = Counting(client), client._inner.enclave(scene.enclave.id)
+    assert {head.ts for head in at_once(scene.stage, enclave.head)} == {2}
+    assert len([path for path in counting.paths if "/heads/" in path]) == 3
 
 
 def test_proofs_stand_under_witnessed_heads(scene: MovingWithWitnesses) -> None:

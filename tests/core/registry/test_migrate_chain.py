@@ -16,7 +16,7 @@ from tests.core.registry.entries_house import GONE, flipped, sold
 from tests.core.registry_world import TEAM, House, Registry, identity_entry, node_entry
 from tests.core.stored import memory_of
 from tests.core.strategies import examples
-from tests.core.world import NO_POINT, Json, about, person
+from tests.core.world import NO_POINT, START, Json, about, person
 
 # Chains
 
@@ -49,6 +49,35 @@ def test_a_chain_starts_at_the_sequencer_on_record(registry: Registry, house: Ho
     assert registry.refusal("alice", house, links=[first, second]) == f"REGISTRY_CONFLICT migrate_events[0]: {neither}"
     registry.register("alice", house, links=[second])
     assert registry.sequencer(house) == "node3"
+
+
+def test_a_false_link_is_refused_though_the_chain_ends_at_the_sequencer_on_record(
+    registry: Registry, house: House
+) -> None:
+    """The entry itself is the holder's, and names the right sequencer."""
+    registry.register("alice", house)
+    house.move_to("node2")
+    back = house.move_to("node")
+    registry.register("alice", house)
+    refusal = registry.refusal("alice", house, links=[back], app="chat")
+    assert refusal.startswith("REGISTRY_CONFLICT migrate_events[0]: finalised by neither")
+
+
+def test_a_move_is_registered_once(registry: Registry, house: House) -> None:
+    registry.register("alice", house)
+    moved = house.move_to("node2", forced=True)
+    registry.register("alice", house, links=[moved])
+    refusal = registry.refusal("alice", house, links=[moved])
+    assert refusal == "REGISTRY_CONFLICT migrate_events[0]: not later than what was submitted before"
+
+
+def test_a_move_in_the_millisecond_of_the_latest_proof_is_not_before_it(registry: Registry, house: House) -> None:
+    registry.register("alice", house, owner_proof=house.proof("alice", passage=()))
+    now = registry.of(house).proved_at
+    moved = house.send("alice", "Migrate", house.migrate("node2"), at=now - START)
+    assert moved.timestamp == now
+    registry.register("alice", house, links=[moved])
+    assert registry.sequencer(house) == "node2"
 
 
 def test_a_gap_in_a_chain(registry: Registry, house: House) -> None:

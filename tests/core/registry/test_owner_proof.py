@@ -330,6 +330,30 @@ def test_a_passage_is_in_order_and_in_time(registry: Registry, house: House) -> 
     registry.register("carol", house, owner_proof=house.proof("carol", passage=(first, second)))
 
 
+def test_events_of_one_millisecond_are_in_order(registry: Registry, house: House) -> None:
+    """Of each other, and of the head that was proved before them."""
+    now = house.state.min_timestamp - START
+    house.send("alice", "Grant", give("bob", "owner"), at=now)
+    house.send("bob", "Grant", give("carol", "owner"), at=now)
+    house.talk()
+    proof = house.proof("carol")
+    assert [event.timestamp for event in proof.passage] == [START + now] * 2
+    registry.register("carol", house, owner_proof=proof)
+    now = registry.of(house).proved_at - START
+    house.send("carol", "Transfer", give("dave", "owner"), at=now)
+    house.talk()
+    registry.register("dave", house, owner_proof=house.proof("dave", holder="carol"))
+    assert registry.holder(house) == "dave"
+
+
+def test_a_start_shows_nothing_before_the_first_proof(registry: Registry, house: House) -> None:
+    """No root is known that could fix who was an owner then."""
+    sold(house)
+    proof = replace(house.proof("bob"), passage=(), start=house.start("bob", house.state.log.size))
+    refusal = registry.refusal("bob", house, owner_proof=proof)
+    assert refusal == "UNAUTHORIZED owner_proof.passage: does not start at the holder, nor at an owner of that time"
+
+
 # Passages
 
 
@@ -467,6 +491,13 @@ def test_what_is_built_is_what_is_parsed(house: House) -> None:
     )
     assert parse_enclave(commit) == EnclaveEntry(house.manifest, proof, (link,), None, "a", "", {"x": 1})
     assert wire_link(Link(link.event)) == wire_event(link.event)
+
+
+@pytest.mark.parametrize("field", ["events_root", "state_hash"])
+def test_a_malformed_field_is_named(house: House, field: str) -> None:
+    wire = wire_owner_proof(house.proof("alice"))
+    with pytest.raises(InvalidCommit, match=f"^owner_proof: {field}: expected 64 lower-case hex"):
+        parse_owner_proof({**wire, field: "zz"}, "owner_proof")
 
 
 def test_a_proof_is_not_built_from_half_an_answer(house: House) -> None:

@@ -14,6 +14,7 @@ from enc.core.registry.owner_proof import OwnerProof, parse_owner_proof, wire_ow
 from enc.core.registry.ownership import MAX_FORCED
 from enc.core.rules.policy_types import Effects
 from enc.core.trees.state_key import identity_key
+from enc.core.trees.tree_head import sign_head
 from tests.core.registry.entries_house import flipped
 from tests.core.registry.thief import VERSIONS, forced, pass_on, put_out, shared
 from tests.core.registry_world import TEAM, House, Registry
@@ -193,22 +194,59 @@ def test_the_owner_takes_any_number_of_them_back_at_once() -> None:
     assert (registry.holder(house), registry.sequencer(house)) == ("alice", "node")
 
 
+def led_back(house: House, at: int) -> Link:
+    """Return a Migrate by which bob's node passes the enclave to the true one."""
+    seq = house.state.seq + 5
+    content = {"new_sequencer": person("node").public.hex(), "prev_seq": seq, "ct_root": "00" * 32}
+    commit = build_commit(person("bob"), house.state.enclave, "Migrate", compact_json(content), START + at + LIFETIME)
+    return Link(finalize(commit, person("evil"), START + at, seq + 1))
+
+
 def test_a_thief_who_leads_the_entry_back_gains_nothing() -> None:
-    """Bob's node passes it back to the true one: what was proved there counts again."""
+    """Bob's nodes date their Migrates as late as the registry allows, as often as it allows."""
+    stolen = Stolen()
+    registry, house = stolen.registry, stolen.house
+    for _ in range(MAX_FORCED - 1):
+        latest = registry.send("bob", "note", "").exp + SKEW_MS - START
+        registry.register("bob", house, links=[forced(house, "bob", "evil", at=latest - 1), led_back(house, latest)])
+    registry.register("bob", house, links=[forced(house, "bob", "evil", at=latest + 1)])
+    house.talk(1)
+    registry.register("alice", house, owner_proof=own(house, start=stolen.size))
+    assert (registry.holder(house), registry.sequencer(house)) == ("alice", "node")
+    assert registry.of(house).forced_from == ()
+
+
+def test_a_head_from_before_a_return_does_not_count_after_a_proof() -> None:
+    """Bob, an owner once more, has led his entry back; alice, who owns the enclave too, proves it."""
     stolen = Stolen("evil")
     registry, house = stolen.registry, stolen.house
-    content = {"new_sequencer": person("node").public.hex(), "prev_seq": house.state.seq + 5, "ct_root": "00" * 32}
-    commit = build_commit(
-        person("bob"), house.state.enclave, "Migrate", compact_json(content), START + house.next + LIFETIME
-    )
-    at = START + house.next + 50
-    registry.register("bob", house, links=[finalize(commit, person("evil"), at, house.state.seq + 6)])
-    assert registry.sequencer(house) == "node"
-    early = own(house, start=stolen.size)
-    assert "owner_proof.sth.t: must not be below" in registry.refusal("alice", house, owner_proof=early)
-    house.send("alice", "message", "later", at=at - START)
+    house.send("alice", "Move", move("bob", "OUTSIDER", "OWNER"))
+    kept = own(house, "bob", start=stolen.size)
+    put_out(house)
+    back = house.next + 50
+    registry.register("bob", house, links=[led_back(house, back)])
+    house.send("alice", "message", "later", at=back)
     registry.register("alice", house, owner_proof=own(house, start=stolen.size))
-    assert registry.holder(house) == "alice"
+    before = registry.of(house)
+    assert before.forced_from != ()
+    assert "owner_proof.sth.ts: must be above" in registry.refusal("bob", house, owner_proof=kept)
+    assert registry.of(house) == before
+
+
+def test_a_head_is_not_from_the_future(registry: Registry, house: House) -> None:
+    """Nothing that is true would be later, not even the owner's forced Migrate."""
+    latest = registry.commit("alice", "note", "").exp + SKEW_MS
+    honest = own(house)
+
+    def dated(t: int) -> OwnerProof:
+        head = honest.sth
+        return replace(honest, sth=sign_head(person("node"), house.state.enclave, t, head.ts, head.r))
+
+    refusal = registry.refusal("alice", house, owner_proof=dated(latest + 1))
+    assert refusal == "UNAUTHORIZED owner_proof.sth.t: in the future"
+    registry.register("alice", house, owner_proof=dated(latest))
+    late = forced(house, "alice", "node2", at=latest - START)
+    registry.register("alice", house, links=[late])
 
 
 def test_the_owner_who_moved_meanwhile_brings_her_migrate_too() -> None:

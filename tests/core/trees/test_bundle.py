@@ -293,3 +293,12 @@ def test_an_open_bundle_knows_its_root_at_every_count() -> None:
         assert (bundle.count, bundle.last_id) == (count, IDS[count - 1])
         assert bundle.events_root() == events_root(IDS[:count])
         bundle = bundle.add(item(count, 0))
+
+
+def test_events_are_added_one_by_one_or_together() -> None:
+    items = [item(seq, seq) for seq in range(6)]
+    one_by_one = open_bundle(items[0])
+    for each in items[1:]:
+        one_by_one = one_by_one.add(each)
+    assert open_bundle(items[0]).add_all(items[1:]) == one_by_one
+    assert one_by_one.events_root() == events_root([each.id for each in items])

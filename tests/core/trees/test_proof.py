@@ -242,6 +242,16 @@ def test_the_state_of_one_bundle_is_not_that_of_another() -> None:
             check_state_proof(key, proof, leaf, inclusion, head)
 
 
+def stated(key: bytes, value: bytes) -> tuple[StateProof, LogLeaf, InclusionProof, TreeHead]:
+    """Return the proof of a state of one value that a node has put into its log."""
+    store = CountingStore()
+    root, store.tree_nodes = sparse_merkle.update(store, EMPTY_HASH, {key: value})
+    leaf = LogLeaf(bytes(32), root)
+    log, store.log_nodes = Edge().append(log_leaf(leaf.events_root, leaf.state_hash))
+    head = sign_head(NODE, WORLD.enclave, 0, 1, log.root())
+    return sparse_merkle.prove(store, root, key), leaf, prove_inclusion(store, 0, 1), head
+
+
 @pytest.mark.parametrize(
     ("key", "value"),
     [
@@ -253,13 +263,17 @@ def test_the_state_of_one_bundle_is_not_that_of_another() -> None:
     ids=["a bitmask of zero", "a bitmask of one byte", "a status other than deleted", "a KV value of one byte"],
 )
 def test_a_value_has_its_namespaces_form(key: bytes, value: bytes) -> None:
-    store = CountingStore()
-    root, store.tree_nodes = sparse_merkle.update(store, EMPTY_HASH, {key: value})
-    leaf = LogLeaf(bytes(32), root)
-    log, store.log_nodes = Edge().append(log_leaf(leaf.events_root, leaf.state_hash))
-    head = sign_head(NODE, WORLD.enclave, 0, 1, log.root())
     with pytest.raises(InvalidProof):
-        check_state_proof(key, sparse_merkle.prove(store, root, key), leaf, prove_inclusion(store, 0, 1), head)
+        check_state_proof(key, *stated(key, value))
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [(tree_key("kv", bytes(32)), bytes(32)), (status_key(bytes(32)), bytes(32)), (status_key(bytes(32)), DELETED)],
+    ids=["a KV value of zeros", "an update by an event of that id", "a deletion"],
+)
+def test_what_is_no_bitmask_may_be_zero(key: bytes, value: bytes) -> None:
+    check_state_proof(key, *stated(key, value))
 
 
 # On the wire

@@ -10,10 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from enc.core.errors import InvalidProof
+from enc.core.errors import InvalidProof, MisuseError
 from enc.core.primitives.hashing import EMPTY_HASH, H
 from enc.core.primitives.types import StateProof
-from enc.core.trees.sparse_merkle import check_state, get, leaves, prove, update
+from enc.core.trees.sparse_merkle import check_state, get, hash_leaves, leaves, prove, update
 from enc.core.trees.state_key import identity_key, status_key, tree_key
 from tests.core.strategies import CountingStore, examples, flip, flips
 from tests.tiers import rounds
@@ -451,3 +451,42 @@ def test_a_batch_costs_no_more_than_its_changes_one_by_one(large: Tree) -> None:
     together, nodes = update(store, large.root, changes)
     assert together == root
     assert len(nodes) < alone_total
+
+
+# What is stored
+
+KEY, OTHER = identity_key(bytes(32)), status_key(bytes(32))
+
+
+def test_a_leaf_is_stored_with_the_hashes_of_its_run_at_four_depths() -> None:
+    """Stores of earlier versions have these, so they are the same for good."""
+    (record,) = built({KEY: b"value"}).store.tree_nodes.values()
+    marks = b"".join(alone(KEY, b"value", depth) for depth in (40, 32, 24, 16))
+    assert record == b"\x00\x05" + KEY + b"value" + marks
+
+
+def test_leaves_are_hashed_ahead_except_those_to_remove() -> None:
+    assert len(list(hash_leaves({KEY: b"value", OTHER: None}))) == 1
+
+
+# Bounds
+
+
+@pytest.mark.parametrize("size", [1, 23, 24, 255])
+def test_a_value_of_any_length_is_hashed_as_cbor(size: int) -> None:
+    check_everything(built({identity_key(bytes(32)): bytes(size)}), [])
+
+
+@pytest.mark.parametrize(
+    ("key", "value"), [(bytes(20), b"x"), (bytes(22), b"x"), (bytes(21), b""), (bytes(21), bytes(256))]
+)
+def test_a_leaf_that_cannot_be_stored_is_refused(key: bytes, value: bytes) -> None:
+    with pytest.raises(MisuseError, match="a key must be 21 bytes, a value 1 to 255"):
+        update(CountingStore(), EMPTY_HASH, {bytes(21): b"x", key: value})
+
+
+@pytest.mark.parametrize("value", [b"", bytes(256)])
+def test_a_proof_of_a_value_that_no_tree_can_hold_is_refused(value: bytes) -> None:
+    tree = built({KEY: b"value"})
+    with pytest.raises(InvalidProof, match="a value has 1 to 255 bytes"):
+        check_state(replace(prove(tree.store, tree.root, KEY), v=value), KEY, tree.root)

@@ -39,6 +39,11 @@ class CommandContext(Output):
     def has_registry(self) -> bool:
         return self.settings.values["registry"].value is not None
 
+    def registry(self) -> "Registry | None":
+        """Return the registry that is set, if any."""
+        text = self.settings.values["registry"].value
+        return None if text is None else parse_registry(text)
+
     def is_given(self, flag: str) -> bool:
         """Return whether the flag is on the command line itself, not in a profile or the environment."""
         return self._flags.get(flag) is not None
@@ -49,13 +54,7 @@ class CommandContext(Output):
 
     def identity(self) -> "Identity":
         """Return the identity in the key file, opened with its passphrase if it has one."""
-        from enc.client import Identity, PassphraseNeeded
-
-        path = self.settings.get("identity")
-        try:
-            return Identity.load(path)
-        except PassphraseNeeded:
-            return Identity.load(path, passphrase.for_key_file(path))
+        return passphrase.load_identity(self.settings.get("identity"))
 
     @contextmanager
     def client(self, *, anonymous: bool = False) -> Iterator["Client"]:
@@ -68,10 +67,10 @@ class CommandContext(Output):
         """Yield a client of the node, or of the registry alone if no node is set."""
         from enc.client import Client, ClientSettings
 
-        registry, timeout = self.settings.values["registry"].value, self.timeout
+        registry, timeout = self.registry(), self.timeout
         if "url" not in more:
             more["url"] = self.settings.get("node") if registry is None else self.settings.values["node"].value
-        more["registry"] = None if registry is None else parse_registry(registry)
+        more["registry"] = registry
         settings = ClientSettings(accept_loss=accept_loss, **self._witnesses())
         with Client(identity=identity, timeout=timeout, settings=settings, **{"patience": timeout, **more}) as client:
             yield client

@@ -1,6 +1,7 @@
 """Output of commands: JSON for programs; for people, tables on a terminal and plain lines elsewhere."""
 
 import json
+import os
 import re
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -29,7 +30,8 @@ class Output:
     @cached_property
     def is_terminal(self) -> bool:
         """Whether stdout is a terminal and the output is not JSON."""
-        return not self.as_json and bool(_console().is_terminal)
+        may_be = sys.stdout.isatty() or "FORCE_COLOR" in os.environ  # else spare the import of rich
+        return may_be and not self.as_json and bool(_console().is_terminal)
 
     def emit(self, wire: Wire, text: str) -> None:
         """Print an object for programs, or a text for people."""

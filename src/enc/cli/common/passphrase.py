@@ -4,10 +4,24 @@ import getpass
 import os
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from enc.core.errors import MisuseError
 
-VARIABLE = "ENC_PASSPHRASE"
+if TYPE_CHECKING:
+    from enc.client import Identity
+
+VARIABLE, NEW_VARIABLE = "ENC_PASSPHRASE", "ENC_NEW_PASSPHRASE"
+
+
+def load_identity(path: Path | str) -> "Identity":
+    """Return the identity in a key file, opened with its passphrase if it has one."""
+    from enc.client import Identity, PassphraseNeeded
+
+    try:
+        return Identity.load(path)
+    except PassphraseNeeded:
+        return Identity.load(path, for_key_file(path))
 
 
 def for_key_file(path: Path | str) -> str:
@@ -15,26 +29,53 @@ def for_key_file(path: Path | str) -> str:
     return given() or ask(f"Passphrase of {path}: ", f"{path}: needs a passphrase: set {VARIABLE}, or use a terminal")
 
 
-def given() -> str | None:
-    found = os.environ.get(VARIABLE)
+def given(variable: str = VARIABLE) -> str | None:
+    found = os.environ.get(variable)
     if found == "":
-        raise MisuseError(f"{VARIABLE} is empty: set a passphrase, or unset the variable to use none")
+        raise MisuseError(f"{variable} is empty: set a passphrase, or unset the variable to use none")
     return found
 
 
-def new() -> str:
-    """Return the passphrase for a new key file; on a terminal it is typed twice."""
+def new(variable: str = VARIABLE) -> str:
+    """Return the passphrase for a key file that is written; on a terminal it is typed twice."""
+    found = given(variable)
+    if found is None:
+        found = ask("New passphrase: ", f"to seal a key with a passphrase, set {variable} or use a terminal")
+        _repeat(found)
+    return found
+
+
+def optional() -> str | None:
+    """Return the passphrase for a new key file, or None for an unsealed one.
+
+    The person at a terminal may type an empty passphrase; without a terminal, only the variable counts.
+    """
     found = given()
-    if found is not None:
-        return found
-    found = ask("New passphrase: ", f"to seal a key with a passphrase, set {VARIABLE} or use a terminal")
-    if getpass.getpass("Repeat the passphrase: ") != found:
-        raise MisuseError("the two passphrases differ")
+    if found is None and is_interactive():
+        found = getpass.getpass("New passphrase for the key (empty: store it unsealed): ") or None
+        if found is not None:
+            _repeat(found)
     return found
+
+
+def share(passphrase: str | None) -> None:
+    """Put a passphrase into the environment of the processes that this one starts."""
+    if passphrase is not None:
+        os.environ[VARIABLE] = passphrase
+
+
+def _repeat(passphrase: str) -> None:
+    if getpass.getpass("Repeat the passphrase: ") != passphrase:
+        raise MisuseError("the two passphrases differ")
 
 
 def ask(prompt: str, otherwise: str) -> str:
     """Read a line from the terminal without echo. Raises MisuseError if there is no terminal."""
-    if not (sys.stdin.isatty() or sys.stderr.isatty()):
+    if not (is_interactive() or sys.stderr.isatty()):
         raise MisuseError(otherwise)
     return getpass.getpass(prompt)
+
+
+def is_interactive() -> bool:
+    """Return whether a person can be asked something that a script would not expect."""
+    return sys.stdin.isatty()

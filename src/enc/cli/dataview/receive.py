@@ -87,6 +87,7 @@ def running_receiver(
             skip_lost=pushes.skip_lost,
             accepts=enclave_filter(pushes.only),
             enclave=pushes.enclaves,
+            registry=ctx.registry(),
             settings=ReceiverSettings(timeout=ctx.timeout),
         )
         with Listener(made.app, pushes.url, listening, pushes.cert, pushes.key) as listener:
@@ -118,7 +119,7 @@ class LandingOptions(Struct, frozen=True, kw_only=True):
     app,
     "enc dataview receive --url https://me.example/push --landing landing --state inbox.db",
     "enc dataview receive --url https://me.example/push --landing landing --state inbox.db --notices notices",
-    flags=("as_json", "identity", "profile", "timeout"),
+    flags=("as_json", "identity", "registry", "profile", "timeout"),
 )
 def receive(ctx: CommandContext, options: LandingOptions) -> None:
     """Receive pushes until SIGTERM or Ctrl-C. Each batch is written to a landing zone before it is acknowledged.

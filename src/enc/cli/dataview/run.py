@@ -82,7 +82,7 @@ class RunOptions(Struct, frozen=True, kw_only=True):
     'enc dataview run --pull "node=http://127.0.0.1:7700;enclaves=ID;keyFile=me.key" --database serving.db',
     "enc dataview run --receive 0.0.0.0:7781 --url https://me.example/push --database serving.db --serve",
     "enc dataview run --once --archive backup.enc --lake tables",
-    flags=("as_json", "identity", "profile", "timeout"),
+    flags=("as_json", "identity", "registry", "profile", "timeout"),
 )
 def run(ctx: CommandContext, options: RunOptions) -> None:
     """Read events, verify them, and keep all tables and views up to date, until a signal.

@@ -40,7 +40,11 @@ def create(
     tag: Annotated[list[str] | None, typer.Option(metavar="NAME[=VALUE]", help="A tag; may be repeated.")] = None,
     use: Annotated[bool, typer.Option("--use", help="The profile uses the new enclave from now on.")] = False,
 ) -> None:
-    """Create an enclave. Its id is a hash of its creator, manifest and tags, so each can be created only once."""
+    """Create an enclave.
+
+    Its id is a hash of its creator, manifest and tags, so each can be created only once. A template
+    without --name gets a random word in its meta: each call creates another enclave.
+    """
     given = manifest or template
     if given is None or (manifest and template):
         raise MisuseError("give a manifest's file, or a template")
@@ -52,15 +56,15 @@ def create(
         ctx.emit({"enclave": enclave.hex, "sequencer": client.seq_pub().hex(), "node": client.url}, enclave.hex)
 
 
-def _manifest(manifest: str, name: str | None, owner: "Identity", *, is_template: bool) -> dict[str, Any] | Path:
+def _manifest(manifest: str, name: str | None, owner: "Identity", *, is_template: bool) -> dict[str, Any] | str | Path:
     from enc.client.enclave.templates import names, template
 
     if manifest not in names() and (is_template or not Path(manifest).exists()):
         raise MisuseError(f"{manifest}: neither a file nor a template; templates are {', '.join(names())}")
-    if manifest not in names() and name is None:
-        return Path(manifest)
+    if name is None:
+        return manifest if manifest in names() else Path(manifest)
     found = template(manifest, owner.public) if manifest in names() else _object(Path(manifest))
-    return found if name is None else {**found, "meta": {**found.get("meta", {}), "name": name}}
+    return {**found, "meta": {**found.get("meta", {}), "name": name}}
 
 
 def _object(path: Path) -> dict[str, Any]:

@@ -87,7 +87,7 @@ class PushReceiveOptions(Struct, frozen=True, kw_only=True):
     app,
     "enc push receive --url https://me.example/push --state inbox.db",
     "enc push receive --url https://me.example/push --state inbox.db --listen [::]:8443 --exec ./on-event",
-    flags=("as_json", "identity", "profile", "timeout", "evidence"),
+    flags=("as_json", "identity", "registry", "profile", "timeout", "evidence"),
 )
 def receive(ctx: CommandContext, options: PushReceiveOptions) -> None:
     """Receive pushes, verify them, and print each event as a line of JSON, in order, until SIGTERM or Ctrl-C.
@@ -118,6 +118,7 @@ def receive(ctx: CommandContext, options: PushReceiveOptions) -> None:
             sink.event,
             accepts=enclave_filter(options.only),
             enclave=options.enclaves or ([] if known is None else [known]),
+            registry=ctx.registry(),
             settings=ReceiverSettings(
                 on_notice=sink.notice,
                 on_gap=gap_handler(options.skip_lost),

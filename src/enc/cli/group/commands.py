@@ -66,18 +66,21 @@ def list_(ctx: CommandContext) -> None:
     )
 
 
-@command(app, f"enc group add plans {_ID} --node https://enc.example.org", flags=NODE, panel=NAMES)
+@command(app, f"enc group add plans {_ID} --at https://enc.example.org", flags=NODE, panel=NAMES)
 def add(
     ctx: CommandContext,
     name: NewName,
     enclave: Annotated[str, typer.Argument(metavar="ID", help="The group's id, 64 hex digits.")],
+    there: Annotated[
+        str | None, typer.Option("--at", metavar="URL", help="The group's node. Default: the node in use.")
+    ] = None,
 ) -> None:
     """Add a group to your address book under a name. Works offline."""
     from enc.apps import AddressBook
     from enc.apps.people.address_book import Place
     from enc.client.enclave.writes import as_bytes
 
-    place = Place(as_bytes(enclave, "id"), ctx.settings.values["node"].value)
+    place = Place(as_bytes(enclave, "id"), there or ctx.settings.values["node"].value)
     AddressBook().put_group(name, place)
     ctx.emit({"group": name, "enclave": place.enclave.hex(), "node": place.node}, f"{name}  {place.enclave.hex()}")
 

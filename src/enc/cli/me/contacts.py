@@ -75,15 +75,13 @@ def forget(
 def whois(ctx: CommandContext, who: Who, yes: Yes = False) -> None:
     """Print the key of a person: of a name in your address book, or else in the registry.
 
-    Anybody can register any name: one from the registry is stored only after you confirm its key. With --json it does
-    not ask, and stores nothing without --yes.
+    Anybody can register any name: --yes confirms the key of one from the registry, and stores it.
     """
     from enc.apps import AddressBook
     from enc.apps.people.lookup import find
 
     with ctx.client_as(None) as client:
         book = AddressBook()
-        is_asked = yes or not ctx.as_json
-        found = resolve_person(ctx, who, client, book, yes) if is_asked else find(who, book, client)
+        found = resolve_person(ctx, who, client, book, yes) if yes else find(who, book, client)
     wire = {"identity": found.identity.hex(), "name": found.name or "", "source": found.source}
     ctx.emit(wire, fields(**wire))

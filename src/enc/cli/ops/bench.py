@@ -14,12 +14,18 @@ from enc.cli.common.output import fields
 from enc.cli.enclave.archive import ProgressBar
 from enc.core.errors import MisuseError
 
-app = typer.Typer(name="bench", help="Generate logs for benchmarks and tests.", no_args_is_help=True)
-
 
 def is_installed() -> bool:
     """Return whether the generator is installed: it is a distribution of its own."""
     return find_spec("enc.bench") is not None
+
+
+app = typer.Typer(
+    name="bench",
+    help="Generate logs for benchmarks and tests.",
+    no_args_is_help=True,
+    hidden=not is_installed(),
+)
 
 
 @command(

@@ -100,7 +100,7 @@ def _serve(config: Path | None, flags: Mapping[str, object]) -> int:
 
 def _identity(path: Path, folder: Path) -> "Identity":
     """Return the witness's key. The first start creates it, unless there is a ledger, which then has another key."""
-    from enc.client import Identity, PassphraseNeeded
+    from enc.client import Identity
     from enc.runtime import private_file
 
     if not path.exists():
@@ -108,7 +108,4 @@ def _identity(path: Path, folder: Path) -> "Identity":
             private_file.refuse(path, f"is missing, and {folder / 'witness.db'} is another key's")
         private_file.make_directory(path.absolute().parent)
         Identity.new().save(path)
-    try:
-        return Identity.load(path)
-    except PassphraseNeeded:
-        return Identity.load(path, passphrase.for_key_file(path))
+    return passphrase.load_identity(path)

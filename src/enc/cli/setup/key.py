@@ -16,7 +16,7 @@ from enc.core.errors import MisuseError
 if TYPE_CHECKING:
     from enc.client import Identity
 
-app = typer.Typer(name="key", help="Create, show and import your signing keys.", no_args_is_help=True)
+app = typer.Typer(name="key", help="Create, show, seal, export and import your signing keys.", no_args_is_help=True)
 
 KEY_SIZE = 1024
 """Maximum size of a file with 64 hex digits and white space."""
@@ -29,16 +29,24 @@ KeyFile = Annotated[
 ]
 Name = Annotated[str, typer.Option("--name", metavar="NAME", help="Name of the key file if no path is given.")]
 Seal = Annotated[
-    bool,
-    typer.Option("--passphrase", help="Encrypt the file with a passphrase: typed, or from ENC_PASSPHRASE."),
+    bool | None,
+    typer.Option(
+        "--passphrase/--no-passphrase",
+        help="Encrypt the file with a passphrase: typed, or from ENC_PASSPHRASE. Default: ask on a terminal.",
+        show_default=False,
+    ),
+]
+Existing = Annotated[
+    Path | None, typer.Argument(metavar="FILE", help="The key file. Default: the one in use.", show_default=False)
 ]
 
 
 @command(app, "enc key new", "enc key new ./work.key --passphrase", flags=PROFILE)
-def new(ctx: CommandContext, file: KeyFile = None, name: Name = "default", seal: Seal = False) -> None:
+def new(ctx: CommandContext, file: KeyFile = None, name: Name = "default", seal: Seal = None) -> None:
     """Create an identity. The profile uses it from now on if it had none.
 
-    If ENC_PASSPHRASE is set, the file is encrypted with it.
+    If ENC_PASSPHRASE is set, the file is encrypted with it. On a terminal you are asked for a
+    passphrase; an empty one stores the key unsealed.
     """
     from enc.client import Identity
 
@@ -63,7 +71,7 @@ def import_(
     ] = None,
     file: KeyFile = None,
     name: Name = "default",
-    seal: Seal = False,
+    seal: Seal = None,
 ) -> None:
     """Import a private key, 64 hex digits, into a key file.
 
@@ -72,6 +80,78 @@ def import_(
     from enc.client import Identity
 
     _save(ctx, Identity.from_secret(_secret(source)), file, name, seal)
+
+
+@command(app, "enc key seal", "enc key seal ./work.key", flags=("identity", *PROFILE))
+def seal(ctx: CommandContext, file: Existing = None) -> None:
+    """Encrypt a key file with a passphrase: typed, or from ENC_PASSPHRASE."""
+    from enc.client import Identity, PassphraseNeeded
+
+    path = _existing(ctx, file)
+    try:
+        identity = Identity.load(path)
+    except PassphraseNeeded:
+        raise MisuseError(f"{path}: is sealed already; `enc key passphrase` changes its passphrase") from None
+    identity.save(path, passphrase.new(), overwrite=True)
+    _report(ctx, identity, path, True)
+
+
+@command(
+    app,
+    "enc key passphrase",
+    "enc key passphrase ./work.key --remove",
+    name="passphrase",
+    flags=("identity", *PROFILE),
+)
+def change_passphrase(
+    ctx: CommandContext,
+    file: Existing = None,
+    remove: Annotated[bool, typer.Option("--remove", help="Store the key unsealed.")] = False,
+) -> None:
+    """Change the passphrase of a key file: typed, or from ENC_PASSPHRASE to ENC_NEW_PASSPHRASE.
+
+    Copies of the file keep the old passphrase.
+    """
+    path = _existing(ctx, file)
+    identity = passphrase.load_identity(path)
+    identity.save(path, None if remove else passphrase.new(passphrase.NEW_VARIABLE), overwrite=True)
+    _report(ctx, identity, path, not remove)
+
+
+@command(
+    app,
+    "enc key export ./secret.hex",
+    "enc key export - | pass insert -m enc-key",
+    flags=("identity", *PROFILE),
+)
+def export(
+    ctx: CommandContext,
+    target: Annotated[Path, typer.Argument(metavar="TARGET", help="File to create; - writes to stdout.")],
+    file: Existing = None,
+) -> None:
+    """Write the private key as 64 hex digits, for `enc key import` on another device.
+
+    Anyone who reads them can sign as you and open what was sealed to you.
+    """
+    from enc.runtime import private_file
+
+    path = _existing(ctx, file)
+    identity = passphrase.load_identity(path)
+    secret = identity.key.secret.hex()
+    if str(target) == "-":
+        ctx.emit({"public": identity.hex, "secret": secret}, secret)
+        return
+    private_file.write(target, f"{secret}\n".encode(), overwrite=False)
+    ctx.emit({"public": identity.hex, "file": str(target)}, fields(public=identity.hex, file=str(target)))
+
+
+def _existing(ctx: CommandContext, file: Path | None) -> Path:
+    return Path(ctx.settings.get("identity")) if file is None else file
+
+
+def _report(ctx: CommandContext, identity: "Identity", path: Path, is_sealed: bool) -> None:
+    wire = {"public": identity.hex, "file": str(path), "sealed": is_sealed}
+    ctx.emit(wire, fields(**wire))
 
 
 def _secret(source: Path | None) -> str:
@@ -91,11 +171,12 @@ def _secret(source: Path | None) -> str:
     return raw.decode(errors="replace").strip()
 
 
-def _save(ctx: CommandContext, identity: "Identity", file: Path | None, name: str, seal: bool) -> None:
+def _save(ctx: CommandContext, identity: "Identity", file: Path | None, name: str, seal: bool | None) -> None:
     settings = ctx.settings  # so that a faulty configuration is reported before a key is created
     path = _path(name) if file is None else file.absolute()
-    is_sealed = seal or passphrase.given() is not None
-    identity.save(path, passphrase.new() if is_sealed else None)
+    chosen = _passphrase(ctx, seal)
+    identity.save(path, chosen)
+    is_sealed = chosen is not None
     is_used = "identity" not in (settings.stored or {})
     if is_used:
         settings.store("identity", str(path))
@@ -103,6 +184,14 @@ def _save(ctx: CommandContext, identity: "Identity", file: Path | None, name: st
     ctx.emit({**wire, "profile": settings.profile if is_used else None}, fields(**wire))
     if not is_used:
         ctx.note(f"profile {settings.profile} has another key; to use this one: enc config set identity {path}")
+
+
+def _passphrase(ctx: CommandContext, seal: bool | None) -> str | None:
+    if seal:
+        return passphrase.new()
+    if seal is False:
+        return None
+    return passphrase.given() if ctx.as_json else passphrase.optional()
 
 
 def _path(name: str) -> Path:

@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from enc.cli.common import profiles
+from enc.cli.common import passphrase, profiles
 from enc.core.errors import MisuseError
 from enc.runtime import private_file
 from enc.runtime.locks import FileLock, LockHeld
@@ -61,12 +61,21 @@ class UpFolder:
     # The client's profile
 
     def identity(self) -> "Identity":
-        """Return the developer's identity; the first call creates it."""
-        from enc.client import Identity
+        """Return the developer's identity; the first call creates it, sealed if a passphrase is given.
+
+        The passphrase goes into this process's environment, for the processes that it starts.
+        """
+        from enc.client import Identity, PassphraseNeeded
 
         if not self.key.exists():
-            Identity.new().save(self.key)
-        return Identity.load(self.key)
+            chosen = passphrase.optional()
+            Identity.new().save(self.key, chosen)
+            passphrase.share(chosen)
+        try:
+            return Identity.load(self.key, passphrase.given())
+        except PassphraseNeeded:
+            passphrase.share(passphrase.for_key_file(self.key))
+            return Identity.load(self.key, passphrase.given())
 
     def registry(self) -> str | None:
         """Return the id of the registry that an earlier start created, or None."""

@@ -47,6 +47,7 @@ class ClientSettings(Struct, frozen=True, kw_only=True):
     before are lost there. `witnesses`: witnesses that follow the enclaves; `k` of them (None: all)
     must confirm a head before it is accepted, and may be `lag` seconds behind the node.
     `auto_register`: register an enclave by itself after a Transfer, if there is a registry.
+    `uses_recorded`: look for an enclave's node also where it has answered before, by its pin.
     """
 
     alg: Alg = "schnorr"
@@ -55,6 +56,7 @@ class ClientSettings(Struct, frozen=True, kw_only=True):
     k: int | None = None
     lag: float = LAG_S
     auto_register: bool = True
+    uses_recorded: bool = True
 
 
 class Setup:
@@ -95,6 +97,7 @@ class Setup:
             quick_registry=quick_registry,
             clock=time.monotonic,
             accept_loss=settings.accept_loss,
+            uses_recorded=settings.uses_recorded,
         )
         self.quorum = self._open_quorum(settings)
 

@@ -175,7 +175,7 @@ def _split_event(evidence: Evidence, migrate: Event, event: Event) -> tuple[bool
     if (event.enclave, event.sequencer) != (evidence.enclave, evidence.sequencer):
         raise InvalidProof("evidence: event: belongs to another enclave or sequencer")
     is_own = migrate.sequencer == evidence.sequencer
-    if event.seq < migrate.seq + is_own or event.id == migrate.id:
+    if event.seq < migrate.seq + is_own:
         raise InvalidProof("evidence: the event is before the Migrate")
     what = f"signed event {event.seq}, of type {event.type}, where it was not the sequencer"
     returned = event.type == "Migrate" and parse_migrate(event).new_sequencer == event.sequencer

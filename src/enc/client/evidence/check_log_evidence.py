@@ -158,8 +158,8 @@ class _Case:
         self._trial = AuditReplay(enclave, on_step=self._marks.step, check_erasures=asks_why)
         self._attribution = LogAttribution(sequencer)
         self._unproved: list[int] = []
-        self._shown: list[tuple[int, int, bytes]] = []
-        """Events that show the fault: number, seq and signer. A log may contain one seq twice."""
+        self._shown: list[tuple[int, bytes]] = []
+        """Events that show the fault: number and signer. A log may contain one seq twice."""
         self._claimed_ids: list[bytes] = []
         self.faults: list[Fault] = []
 
@@ -187,7 +187,7 @@ class _Case:
             found = self._trial.faults[known:]
             self._attribution.add(event, found)
             if any((fault.kind, fault.seq) == sought for fault in found):
-                self._shown.append((number, event.seq, event.sequencer))
+                self._shown.append((number, event.sequencer))
         self.faults = self._trial.finish()
         self._marks.end(self._trial)
         self._cover()
@@ -237,10 +237,9 @@ class _Case:
             return False, (finding,), ("who erased it: contents are not signed by the node that serves them",)
         if kind in _PLACE_KINDS:
             return self._placed(finding, sequencer)
-        signed = [(number, seq) for number, seq, key in self._shown if key == sequencer]
-        if not signed:
+        number = next((number for number, key in self._shown if key == sequencer), None)
+        if number is None:
             raise InvalidProof("evidence: the event is another sequencer's")
-        number = next((number for number, at in signed if number == at), signed[0][0])
         open_ = self._attribution.unbound(number)
         words = f"{sequencer.hex()} signed it" + ("" if open_ else " for this place: no honest sequencer does")
         return not open_, (finding, words), open_
@@ -271,7 +270,10 @@ class _Case:
         )
         if not mark.is_closed:
             return False, proved, (f"that bundle {head.ts - 1} holds no event after {mark.seq}: ask for a later log",)
-        open_ = self._attribution.unbound(max(mark.closed_by, mark.end - 1))
+        if self._attribution.may_be_of_copy(head.ts):
+            why = "that the head is of this log: anyone may have sent the accused a copy of the Manifest before"
+            return False, proved, (why,)
+        open_ = self._attribution.unbound(mark.closed_by)
         return not open_, proved, open_
 
     def _outlived(self, sequencer: bytes, head: TreeHead) -> tuple[bool, tuple[str, ...], tuple[str, ...]]:

@@ -30,6 +30,8 @@ class LogAttribution:
         self._misplaced: int | None = None
         self._repeated: int | None = None
         self._missing: Fault | None = None
+        self._starts_well = True
+        """Whether the log starts with a valid Manifest. No root covers an event before that."""
         self._others: list[tuple[int, int, bytes]] = []
         """Runs of events that another key signed: number of the first and last event, and the
         key."""
@@ -40,6 +42,8 @@ class LogAttribution:
     def add(self, event: Event, found: Sequence[Fault]) -> None:
         """Record an event; `found` are the faults that the replay found in it."""
         number, self._events = self._events, self._events + 1
+        if number == 0 and found:
+            self._starts_well = False
         if self._misplaced is None and event.seq != number:
             self._misplaced = number
         if self._repeated is None and event.id == self._last_id:
@@ -71,10 +75,17 @@ class LogAttribution:
         may repeat that event without changing the root.
         """
         return (
-            self._misplaced is not None
+            self._starts_well
+            and self._misplaced is not None
             and self._misplaced < events
             and (self._repeated is None or self._repeated >= events)
         )
+
+    def may_be_of_copy(self, size: int) -> bool:
+        """Return whether a head of this size by the accused may be of a copied Manifest, which the
+        log replaced (docs/protocol.md, section 15.3): it had one bundle at most.
+        """
+        return size == 1 and any(first == 0 for first, _, _ in self._others[:1])
 
     def unbound(self, number: int) -> tuple[str, ...]:
         """Return why the log up to event `number` does not bind the key; () if it does."""
@@ -84,7 +95,7 @@ class LogAttribution:
             return (f"that the log is complete: event {self._misplaced} is not at its seq",)
         if self._missing is not None and self._missing.seq <= number:
             return (f"that the log is unaltered: event {self._missing.seq}: {self._missing.what}",)
-        if self._may_be_copy and number and not self._covered:
+        if self._may_be_copy and number and self._covered < 2:  # a head of the copy covers event 0 alone
             return ("that event 0 is of the same log: anyone may have sent the accused a copy of the Manifest",)
         for first, last, key in self._others:
             after = max(first, self._covered)

@@ -13,7 +13,7 @@ from urllib.parse import urlencode
 
 import msgspec
 
-from enc.client.errors import ForeignSequencer
+from enc.client.errors import ForeignSequencer, TimedOut, Unreachable
 from enc.client.evidence.evidence import answer_evidence
 from enc.client.keys.identity import Identity
 from enc.client.link.follow_moves import follow_moves
@@ -22,6 +22,7 @@ from enc.client.link.node_link import NodeLink
 from enc.client.verify.log_verifier import DEFAULT_VERSION, LogVerifier
 from enc.client.verify.pins import Pin, Pins
 from enc.client.wire.flow import Call, Flow, Pause
+from enc.client.wire.single_flight import SingleFlight
 from enc.core.errors import (
     Duplicate,
     EncError,
@@ -30,8 +31,10 @@ from enc.core.errors import (
     InvalidRange,
     MisuseError,
     PeerError,
+    RateLimited,
     SessionExpired,
     TreeSizeNotFound,
+    WorldError,
 )
 from enc.core.log.commit import build_commit, build_manifest, wire_commit
 from enc.core.log.receipt import parse_receipt
@@ -78,6 +81,7 @@ class EnclaveSession:
         self._verifier: LogVerifier | None = None
         self._former_verifier: LogVerifier | None = None
         """Verifier for the node that was just left; still used for its late answers."""
+        self._once = SingleFlight()
         self._switch_lock = Lock()
         """Held while node and verifier change; threads may share a session."""
         self._session: Session | None = None
@@ -90,14 +94,14 @@ class EnclaveSession:
         """
         if self._verifier is None:
             self.pins.check()
-            yield from self._identify_node()
+            yield from self._once.run("identify", self._identify_node)
         if self._locator is not None and (yield from self._locator.names_other_node(self)):
             left = self.node
-            found = yield from self._locator.find(self.enclave, None, left)
+            found = yield from self._locator.find(self.enclave, (), left)
             if found is not None:
                 self._switch(left, found)
         while self._verifier is None:  # another thread may have switched nodes meanwhile
-            yield from self._identify_node()
+            yield from self._once.run("identify", self._identify_node)
         return self.known_verifier()
 
     def _switch(self, left: NodeLink, found: NodeLink) -> None:
@@ -108,9 +112,7 @@ class EnclaveSession:
                 self.node, self._verifier = found, None
 
     def _identify_node(self) -> Flow[None]:
-        if self.node.is_unresolved and self._locator is not None:
-            self.node = yield from self._locator.locate(self.enclave)
-        seq_pub = yield from self.node.seq_pub()
+        seq_pub = yield from self._node_key()
         pin = self.pins.load(self.enclave) or self._registry_pin()
         if pin is not None and pin.sequencer != seq_pub:
             if self._locator is None:
@@ -119,7 +121,42 @@ class EnclaveSession:
             seq_pub = yield from self.node.seq_pub()
         with self._switch_lock:
             if self.node.found == seq_pub:
-                self._verifier = self._verifier or LogVerifier(self.enclave, seq_pub, self.pins)
+                self._verifier = self._verifier or LogVerifier(self.enclave, seq_pub, self.pins, url=self.node.url)
+
+    def _node_key(self) -> Flow[bytes]:
+        """Return the key of this node, or of another one if this one is not known or does not answer
+        at once, and the enclave's pin helps to find another.
+        """
+        try:
+            if self.node.is_unresolved and self._locator is not None:
+                self.node = yield from self._locator.locate(self.enclave)
+            elif self.node.found is None and self._may_be_elsewhere():
+                return (yield from self.node.seq_pub(self.node.without_retries()))
+        except (WorldError, RateLimited) as e:
+            is_away = isinstance(e, Unreachable | TimedOut)
+            is_found = is_away and (yield from self._switch_to_pinned())
+            if self.node.is_unresolved and not is_found:
+                raise
+        return (yield from self.node.seq_pub())
+
+    def _may_be_elsewhere(self) -> bool:
+        """Whether there is a source for another node with a key that the pin names."""
+        pin = self.pins.load(self.enclave)
+        if pin is None or self._locator is None:
+            return False
+        return self._locator.can_locate or any(url != self.node.url for url in self._locator.recorded(pin))
+
+    def _switch_to_pinned(self) -> Flow[bool]:
+        """Switch to another node with a key that the pin names, if one answers; return whether."""
+        pin, left = self.pins.load(self.enclave), self.node
+        if pin is None or self._locator is None:
+            return False
+        named = [key for key in pin.named if key != left.found]
+        urls = self._locator.recorded(pin)
+        found = yield from self._locator.find(self.enclave, named, left, urls, is_patient=False)
+        if found is not None:
+            self._switch(left, found)
+        return found is not None
 
     def _registry_pin(self) -> Pin | None:
         """Return a pin with the first sequencer, if only a registry entry is known of the enclave."""
@@ -136,14 +173,19 @@ class EnclaveSession:
         """Switch to the node that has the enclave now, or raise `error`."""
         if self._locator is None:
             raise error
+        key = _key(error.context.get("new_sequencer"))
+        yield from self._once.run(("follow", error.code, key), lambda: self._follow(error, key))
+
+    def _follow(self, error: EncError, key: bytes | None) -> Flow[None]:
         if isinstance(error, EnclaveMigrated):
-            key = _key(error.context.get("new_sequencer"))
             if key is None or key != self.node.found:  # else another user of this session has switched
                 yield from self._wait_for_new_node(key, error)
             return
+        if self._verifier is not None and (yield from self._switch_to_pinned()):  # else a registry did not answer
+            return
         pin = self.pins.load(self.enclave)
         key = self.node.found or (pin.sequencer if pin else None)
-        if not (yield from self._locator.may_have_moved(self.enclave, key)):
+        if self._locator is None or not (yield from self._locator.may_have_moved(self.enclave, key)):
             raise error
         yield from self._wait_for_new_node(None, error)
 
@@ -154,7 +196,10 @@ class EnclaveSession:
         """
         left, backoff = self.node, self.node.caller.backoff()
         while self._locator is not None:
-            found = yield from self._locator.find(self.enclave, sequencer, left)
+            pin = self.pins.load(self.enclave)
+            urls = () if pin is None else self._locator.recorded(pin)
+            named = () if sequencer is None else (sequencer,)
+            found = yield from self._locator.find(self.enclave, named, left, urls)
             if found is not None:
                 self._switch(left, found)
             if self.node is not left:

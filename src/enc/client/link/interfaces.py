@@ -2,6 +2,7 @@
 registrar for enclaves whose ownership has changed.
 """
 
+from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING, Protocol
 
 from enc.client.link.node_link import NodeLink
@@ -21,12 +22,26 @@ class Locator(Protocol):
         """Whether there is any source that may name another node."""
         ...
 
+    def recorded(self, pin: Pin) -> Sequence[str]:
+        """Return the addresses that a pin recorded, if they may be used."""
+        ...
+
     def locate(self, enclave: bytes) -> Flow[NodeLink]:
         """Return the node that a registry names; raise if none is named or it does not answer."""
         ...
 
-    def find(self, enclave: bytes, sequencer: bytes | None, node: NodeLink) -> Flow[NodeLink | None]:
-        """Return a node other than `node`: one with this key, or the one that a registry names."""
+    def find(
+        self,
+        enclave: bytes,
+        sequencers: Collection[bytes],
+        node: NodeLink,
+        urls: Sequence[str] = (),
+        *,
+        is_patient: bool = True,
+    ) -> Flow[NodeLink | None]:
+        """Return a node other than `node`: the one that a registry names, or one with one of these
+        keys, also at `urls`. Unless `is_patient`, a registry is asked once.
+        """
         ...
 
     def adopt_or_switch(self, session: "EnclaveSession", pin: Pin) -> Flow[None]:

@@ -5,6 +5,7 @@ from enc.client.evidence.evidence import answer_evidence
 from enc.client.verify.decode_answers import info_decoder, read
 from enc.client.wire.flow import Call, Flow
 from enc.client.wire.retrying_caller import RetryingCaller
+from enc.client.wire.single_flight import SingleFlight
 from enc.core.errors import InvalidProof
 from enc.core.primitives.encoding import unhex
 from enc.core.primitives.signing import check_public_key
@@ -15,6 +16,7 @@ class NodeLink:
 
     def __init__(self, caller: RetryingCaller, seq_pub: bytes | None, *, is_unresolved: bool = False) -> None:
         self.caller, self._expected, self.is_unresolved = caller, seq_pub, is_unresolved
+        self._asking = SingleFlight()
         self.found: bytes | None = None
         """The key, once the node has answered with it."""
 
@@ -32,16 +34,18 @@ class NodeLink:
 
         `by`: caller to use.
         """
-        if self.found is None:
-            body = yield from (by or self.caller).request(Call("/info"))
-            found = self._read(body)
-            if self._expected not in (None, found):
-                message = f"the node's key is {found.hex()}, but {(self._expected or b'').hex()} was expected"
-                raise ForeignSequencer(
-                    message, answer_evidence("foreign", bytes(32), self._expected or b"", message, body)
-                )
-            self.found = found
-        return self.found
+        if self.found is not None:
+            return self.found
+        return (yield from self._asking.run(by is None, lambda: self._ask(by or self.caller)))
+
+    def _ask(self, caller: RetryingCaller) -> Flow[bytes]:
+        body = yield from caller.request(Call("/info"))
+        found = self._read(body)
+        if self._expected not in (None, found):
+            message = f"the node's key is {found.hex()}, but {(self._expected or b'').hex()} was expected"
+            raise ForeignSequencer(message, answer_evidence("foreign", bytes(32), self._expected or b"", message, body))
+        self.found = found
+        return found
 
     def _read(self, body: bytes) -> bytes:
         try:

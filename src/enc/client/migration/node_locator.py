@@ -1,6 +1,6 @@
 """Finds the node to which an enclave has moved, by a registry or the user's nodes, and verifies it."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 
 from enc.client.errors import Distrust, LostRange, TooManyMoves, Unreachable
 from enc.client.link.enclave_reader import EnclaveReader
@@ -22,7 +22,7 @@ class NodeLocator:
     """`nodes`: URLs of nodes to which an enclave may move.
 
     `quick_registry`: the registry client without retries. `accept_loss`: continue even if events
-    seen before are lost.
+    seen before are lost. `uses_recorded`: also look at the addresses that pins recorded.
     """
 
     def __init__(
@@ -34,6 +34,7 @@ class NodeLocator:
         quick_registry: RegistryClient | None = None,
         clock: Callable[[], float] = lambda: 0.0,
         accept_loss: bool = False,
+        uses_recorded: bool = False,
     ) -> None:
         self._reach, self._nodes, self._registry_client, self._accept_loss = (
             reach,
@@ -41,13 +42,17 @@ class NodeLocator:
             registry_client,
             accept_loss,
         )
-        self._seen: dict[bytes, Resolution] = {}
+        self._uses_recorded, self._seen = uses_recorded, dict[bytes, Resolution]()
         self._quick_registry, self._clock, self._due = quick_registry, clock, dict[bytes, float]()
 
     @property
     def can_locate(self) -> bool:
         """Whether there is any source that may name another node."""
         return self._registry_client is not None or bool(self._nodes)
+
+    def recorded(self, pin: Pin) -> Sequence[str]:
+        """Return the addresses that a pin recorded, if they may be used."""
+        return pin.urls if self._uses_recorded else ()
 
     def add_node(self, url: str) -> None:
         """Add a node to which an enclave may move."""
@@ -63,7 +68,7 @@ class NodeLocator:
         except EnclaveNotFound:
             raise EnclaveNotFound("the registry does not list the enclave") from None
         self._remember(resolution)
-        found = yield from self._first(resolution.urls, resolution.sequencer, None, enclave)
+        found = yield from self._first(resolution.urls, (resolution.sequencer,), None, enclave)
         if found is None:
             raise _not_answering(resolution)
         return found
@@ -74,15 +79,25 @@ class NodeLocator:
         if seen is not None and seen.sequencer != key:
             raise _not_answering(seen)
 
-    def find(self, enclave: bytes, sequencer: bytes | None, node: NodeLink) -> Flow[NodeLink | None]:
-        """Return a node other than `node`: the one that the registry names, or one with this key."""
-        resolution = yield from self._resolution(enclave)
+    def find(
+        self,
+        enclave: bytes,
+        sequencers: Collection[bytes],
+        node: NodeLink,
+        urls: Sequence[str] = (),
+        *,
+        is_patient: bool = True,
+    ) -> Flow[NodeLink | None]:
+        """Return a node other than `node`: the one that the registry names, or one with one of these
+        keys, also at `urls`. Unless `is_patient`, the registry is asked once.
+        """
+        resolution = yield from self._resolution(enclave, is_patient=is_patient)
         if resolution is not None:
             self._remember(resolution)
-            found = yield from self._first(resolution.urls, resolution.sequencer, node, enclave)
+            found = yield from self._first(resolution.urls, (resolution.sequencer,), node, enclave)
             if found is not None:
                 return found
-        return None if sequencer is None else (yield from self._first(self._nodes, sequencer, node, enclave))
+        return (yield from self._first((*self._nodes, *urls), sequencers, node, enclave)) if sequencers else None
 
     def _remember(self, resolution: Resolution) -> None:
         if len(self._seen) >= MAX_SEEN:
@@ -90,30 +105,31 @@ class NodeLocator:
         self._seen[resolution.enclave] = resolution
 
     def _first(
-        self, urls: Iterable[str], sequencer: bytes, left: NodeLink | None, enclave: bytes
+        self, urls: Iterable[str], sequencers: Collection[bytes], left: NodeLink | None, enclave: bytes
     ) -> Flow[NodeLink | None]:
-        """Return the first node, in this order, that has the key and the enclave and was not just
-        left.
+        """Return the first node, in this order, that has one of the keys and the enclave and was not
+        just left.
 
         Each is asked once. A node that a Migrate names has the enclave only after its import.
         """
-        for url in urls:
-            node = self._reach(url)
+        for url in dict.fromkeys(urls):
             try:
+                node = self._reach(url)
                 key = yield from node.seq_pub(node.without_retries())
             except (WorldError, Distrust, MisuseError):
                 continue
-            if key != sequencer or (left is not None and not left.is_unresolved and left.found == key):
+            if key not in sequencers or (left is not None and not left.is_unresolved and left.found == key):
                 continue
             if (yield from _has(node, enclave)):
                 return node
         return None
 
-    def _resolution(self, enclave: bytes) -> Flow[Resolution | None]:
-        if self._registry_client is None:
+    def _resolution(self, enclave: bytes, *, is_patient: bool = True) -> Flow[Resolution | None]:
+        client = self._registry_client if is_patient else self._quick_registry
+        if client is None:
             return None
         try:
-            return (yield from self._registry_client.resolve(enclave, fresh=True))
+            return (yield from client.resolve(enclave, fresh=True))
         except Distrust:
             raise
         except (PeerError, WorldError):
@@ -163,13 +179,15 @@ class NodeLocator:
             session.pins.store(session.enclave, new)
 
     def _elsewhere(self, session: EnclaveSession, pin: Pin) -> Flow[Pin | None]:
-        """Switch to the pinned node, or to the one that the registry names, if that proves its log.
+        """Switch to the pinned node or to its known successor, or to the one that the registry names,
+        if that proves its log.
 
         The node asked may simply be the one that the user configured for all enclaves, and never
         have had this one: that is not a lie.
         """
         seq_pub = yield from session.node.seq_pub()
-        found = yield from self.find(session.enclave, pin.sequencer, session.node)
+        urls = self.recorded(pin) if pin.history.departure(seq_pub) is not None else ()
+        found = yield from self.find(session.enclave, pin.named, session.node, urls)
         if found is None:
             self._check_named(session.enclave, seq_pub)
             if pin.history.departure(seq_pub) is None:  # not a former sequencer: it must prove how it got the log

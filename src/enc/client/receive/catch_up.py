@@ -13,10 +13,13 @@ from typing import Protocol
 from msgspec import Struct
 
 from enc.client.clients.client import Client, Enclave
+from enc.client.clients.wiring import ClientSettings
 from enc.client.errors import Distrust
 from enc.client.keys.identity import Identity
+from enc.client.receive.claims import MAX_CLAIMS, Claim, Claims
 from enc.client.receive.delivery_worker import Clock, DeliveryWorker, error_text
 from enc.client.receive.inbox import PushInbox, QueuePosition
+from enc.client.receive.move_finder import MoveFinder
 from enc.client.receive.successor_backfill import SuccessorBackfill
 from enc.client.verify.pins import Pins
 from enc.core.errors import PeerError, RateLimited, WorldError
@@ -27,6 +30,11 @@ PAGE = 500
 """Events of a Query that are stored at once."""
 ROUND_S = 3600.0
 """How long without a push until the node is asked for missed batches, in seconds."""
+
+STRANGERS_S = 10.0
+"""Shortest time between two searches for enclaves that may have moved to an unknown node, in seconds:
+anybody can send what looks like a push.
+"""
 
 UNKNOWN = (
     "no enclave on that node is known, so earlier batches are requested only after its first push; "
@@ -65,6 +73,7 @@ class ReceiverContext(Protocol):
     pins: Pins
     inbox: PushInbox
     worker: DeliveryWorker
+    moves: MoveFinder
     timeout: float
     on_gap: OnGap | None
     enclaves: tuple[bytes, ...]
@@ -75,6 +84,8 @@ class ReceiverContext(Protocol):
     def key_found(self, node: str, seq_pub: bytes) -> None: ...
 
     def url_of(self, seq_pub: bytes) -> str | None: ...
+
+    def node_found(self, url: str, seq_pub: bytes) -> None: ...
 
     def report_distrust(self, error: Distrust) -> None: ...
 
@@ -89,6 +100,10 @@ class CatchUp:
         self._retries, self._clock = retries, clock
         self._wake, self._is_closed = threading.Condition(), False
         self._due, self._pause, self._reported_gap = 0.0, 0.0, Gap(b"", "", 0, 0)
+        self._claims: dict[bytes, Claim] = {}
+        """By enclave: that it may have moved from this node."""
+        self._claims_due, self._claims_pause = 0.0, 0.0
+        self._strangers_due, self._is_stranger_here = 0.0, False
         self._is_down = False
         """Whether the last round failed without an answer of the node."""
         self._client: Client | None = None
@@ -111,6 +126,25 @@ class CatchUp:
                 self._pause = 0.0
         if was_down or is_missing:
             self.wake()
+
+    def check_move(self, enclave: bytes, claim: Claim) -> None:
+        """Find out whether an enclave has moved, before more of this node's events are awaited."""
+        with self._wake:
+            if self._clock() < self._claims_due or len(self._claims) >= MAX_CLAIMS:
+                return
+            self._claims[enclave] = claim
+        self.wake()
+
+    def check_moves(self) -> bool:
+        """Find out whether enclaves have moved from this node, since an unknown one pushes something;
+        return whether it is time for that.
+        """
+        with self._wake:
+            if self._clock() < self._strangers_due:
+                return False
+            self._is_stranger_here, self._strangers_due = True, self._clock() + STRANGERS_S
+        self.wake()
+        return True
 
     def close(self) -> None:
         with self._wake:
@@ -141,8 +175,10 @@ class CatchUp:
 
         Schedule a retry after a failure, except after a lie, which a person must examine.
         """
-        is_down = False
+        is_down, claims = False, Claims(self._context, {})
         try:
+            claims = self._take_claims()
+            claims.look_up()
             is_whole = self.run_round()
         except Distrust as e:
             self._context.report_distrust(e)
@@ -152,10 +188,41 @@ class CatchUp:
             is_whole, is_down = False, isinstance(e, WorldError)
         if not is_whole and self._seq_pub is not None:
             self._backfill(self._seq_pub)
+        if claims.by_enclave:
+            self._settle(claims, is_late=is_whole or self._pause >= self._retries.max_s)
         with self._wake:
             self._is_down = is_down
             self._pause = 0.0 if is_whole else self._retries.after(self._pause)
             self._due = min(self._due, self._clock() + (ROUND_S if is_whole else self._pause))
+
+    def _take_claims(self) -> Claims:
+        with self._wake:
+            claims, self._claims = self._claims, {}
+            is_stranger_here, self._is_stranger_here = self._is_stranger_here, False
+        if is_stranger_here:
+            inbox, url_of = self._context.inbox, self._context.url_of
+            known = self._context.worker.submit(lambda: inbox.sequencers(MAX_CLAIMS)).result()
+            mine = {each: Claim(key) for each, key in known.items() if url_of(key) in (None, self.node)}
+            claims = {**mine, **claims}
+        return Claims(self._context, claims)
+
+    def _settle(self, claims: Claims, *, is_late: bool) -> None:
+        """Settle the claims, or keep them while the node may still have earlier events."""
+        if not is_late:
+            with self._wake:
+                self._claims = {**claims.by_enclave, **self._claims}
+            return
+        try:
+            is_settled = claims.settle()
+        except Distrust as e:
+            self._context.report_distrust(e)
+            is_settled = False
+        except Exception as e:
+            self._log_failure(e)
+            is_settled = False
+        with self._wake:
+            self._claims_pause = 0.0 if is_settled else self._retries.after(self._claims_pause)
+            self._claims_due = self._clock() + self._claims_pause
 
     def _log_failure(self, error: Exception) -> None:
         if isinstance(error, WorldError | RateLimited):
@@ -227,7 +294,13 @@ class CatchUp:
         if self._client is None:
             context = self._context
             self._client = Client(
-                self.node, context.identity, seq_pub=seq_pub, pins=context.pins, timeout=context.timeout, patience=0.0
+                self.node,
+                context.identity,
+                seq_pub=seq_pub,
+                pins=context.pins,
+                timeout=context.timeout,
+                patience=0.0,
+                settings=ClientSettings(uses_recorded=False),  # other nodes have other queues
             )
         return self._client
 

@@ -113,6 +113,15 @@ class PushInbox:
     def keep_key(self, node: str, seq_pub: bytes) -> None:
         self.db.execute("INSERT OR IGNORE INTO enc_nodes VALUES (?, ?)", (node, seq_pub))
 
+    def sequencer(self, enclave: bytes) -> bytes | None:
+        """Return the key of the node that brings an enclave's events; None before the first."""
+        found = self.db.execute("SELECT seq_pub FROM enc_enclaves WHERE enclave = ?", (enclave,)).fetchone()
+        return found[0] if found else None
+
+    def sequencers(self, most: int) -> dict[bytes, bytes]:
+        """Return these keys for up to `most` enclaves, at random."""
+        return dict(self.db.execute("SELECT enclave, seq_pub FROM enc_enclaves ORDER BY random() LIMIT ?", (most,)))
+
     # Filing
 
     def file(self, seq_pub: bytes, batch: PushedBatch) -> bool:

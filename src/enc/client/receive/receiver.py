@@ -22,15 +22,18 @@ from urllib.parse import urlsplit
 from msgspec import Struct
 
 from enc.client.clients.wiring import open_pins
-from enc.client.enclave.push_body import check_batch, parse_batch
+from enc.client.enclave.push_body import PushedBatch, check_batch, parse_batch
 from enc.client.enclave.writes import Id, as_bytes
 from enc.client.errors import Distrust
 from enc.client.keys.identity import Identity
 from enc.client.receive.app import MAX_BODY, ReceiverApp
 from enc.client.receive.catch_up import CatchUp, Gap, OnDistrust, OnGap
+from enc.client.receive.claims import Claim
 from enc.client.receive.delivery_worker import Clock, DeliveryWorker, Handle, LogThrottle, OnNotice, error_text
 from enc.client.receive.inbox import MAX_BYTES, MAX_EARLY, Accepts, Filing, PushInbox
 from enc.client.receive.inbox_file import InboxFile
+from enc.client.receive.move_finder import MoveFinder
+from enc.client.registry.registry_client import Registry
 from enc.client.verify.log_verifier import LogVerifier
 from enc.client.verify.pins import Pins
 from enc.client.wire.transport import base_url
@@ -45,6 +48,10 @@ MAX_GROUP = 1000
 _PLAIN = re.compile(r"[!\"$-\[\]-~]+")
 
 logger = logging.getLogger("enc.client.receiver")
+
+
+class _NotKnownYet(Unavailable):
+    """The enclave may have moved to the node; the receiver finds out, and the node tries again."""
 
 
 class ReceiverSettings(Struct, frozen=True, kw_only=True):
@@ -83,8 +90,9 @@ class PushReceiver:
     `handle(event, db)` is called with each event, once, in ascending order of seq in each enclave.
     `accepts(enclave)` selects the enclaves: anyone who creates an enclave on a node can register
     this identity and URL in it, and by default its events are delivered too. `enclave`: one on the
-    node, or one on each, by which a receiver without events can ask for missed ones. `settings`:
-    rarely used ones.
+    node, or one on each, by which a receiver without events can ask for missed ones. `registry`:
+    where to look when an enclave may have moved; nodes to which it names moves may push, too.
+    `settings`: rarely used ones.
     """
 
     def __init__(
@@ -98,10 +106,12 @@ class PushReceiver:
         accepts: Accepts = lambda _: True,
         enclave: Id | Iterable[Id] = (),
         schema: str = "",
+        registry: Registry | None = None,
         settings: ReceiverSettings = ReceiverSettings(),  # noqa: B008
     ) -> None:
         self.identity, self.url = _identity(identity), _checked(url)
         self.pins, self.timeout = open_pins(settings.pins), settings.timeout
+        self.moves = MoveFinder(identity, self.pins, registry, settings.timeout)
         self.on_gap, self._on_distrust = settings.on_gap, settings.on_distrust
         self.enclaves, known = _enclaves(enclave), _nodes(nodes)
         if not callable(handle):
@@ -123,6 +133,7 @@ class PushReceiver:
         kept, retries, clock = self.inbox.keys(), settings.retries, settings.clock
         known = {node: kept.get(node) if key is None else key for node, key in known.items()}
         self.worker = DeliveryWorker(self.inbox, handle, settings.on_notice, settings.group, retries, clock)
+        self._retries, self._clock = retries, clock
         self._catch_ups = {node: CatchUp(self, node, key, retries, clock) for node, key in known.items()}
         self._keys = {key: node for node, key in known.items() if key is not None}
         self._nodes_without_key = {node for node, key in known.items() if key is None}
@@ -150,6 +161,7 @@ class PushReceiver:
         self.worker.close()
         for catch_up in self._catch_ups.values():
             catch_up.close()
+        self.moves.close()
         self._file.close()
 
     def __enter__(self) -> Self:
@@ -187,6 +199,11 @@ class PushReceiver:
         if node is None:
             if self._nodes_without_key:
                 raise Unavailable("from: not every node's key is known yet", retry_after_ms=1000)
+            searches = [each.check_moves() for each in self._catch_ups.values()] if self.moves.has_registry else []
+            if any(searches):
+                raise _NotKnownYet(
+                    "from: not a node that may push here; the receiver asks its registry", retry_after_ms=1000
+                )
             raise Unauthorized("from: not a node that may push here")
         if push.url != self.url or push.body.get("url", self.url) != self.url:  # the one inside is sealed
             raise Unauthorized("url: not the URL of this receiver")
@@ -205,6 +222,7 @@ class PushReceiver:
         elif isinstance(error.__cause__, sqlite3.Error):
             more = f": {error.__cause__}"
         level = logging.ERROR if isinstance(error, WorldError) else logging.WARNING
+        level = logging.INFO if isinstance(error, _NotKnownYet) else level
         self.log_throttled(level, kind, f"a push was rejected: {error_text(error)}{more}")
 
     def _is_new_node(self, enclave: bytes, seq_pub: bytes) -> bool:
@@ -230,6 +248,7 @@ class PushReceiver:
         own = LogVerifier(bytes(32), push.from_, self.pins)
         with own.blame_node("push", body):
             batch = parse_batch(push.body)
+        self._check_nodes(batch, push.from_)
         check_batch(batch, lambda enclave: LogVerifier(enclave, push.from_, self.pins), body)
 
         def file() -> bool:
@@ -237,6 +256,28 @@ class PushReceiver:
             return self.inbox.position(push.from_, 0).until is not None
 
         return self.worker.submit(file).result()
+
+    def _check_nodes(self, batch: PushedBatch, seq_pub: bytes) -> None:
+        """Raise Unavailable if an enclave of the batch may have moved to this node, until that is
+        known: the node tries again.
+        """
+        named = {*batch.events, *(notice.enclave for notice in batch.notices)}
+        for enclave, known in ((each, self._other_sequencer(each, seq_pub)) for each in named):
+            if known is not None:
+                node = self._keys.get(known, self._keys[seq_pub])
+                self._catch_ups[node].check_move(enclave, Claim(known, seq_pub))
+                message = f"{enclave.hex()}: not known yet to have moved to this node; the receiver looks it up"
+                raise _NotKnownYet(message, retry_after_ms=1000)
+
+    def _other_sequencer(self, enclave: bytes, seq_pub: bytes) -> bytes | None:
+        """Return the enclave's known sequencer, if it is another one, and the enclave is not known
+        to have been at this one.
+        """
+        pin = self.pins.load(enclave)
+        known = pin.sequencer if pin else self.worker.submit(lambda: self.inbox.sequencer(enclave)).result()
+        if known is None or known == seq_pub or (pin is not None and pin.history.knows(seq_pub)):
+            return None
+        return known
 
     # For the receiver's parts
 
@@ -250,6 +291,17 @@ class PushReceiver:
         self.worker.submit(lambda: self.inbox.keep_key(node, seq_pub)).result()
         self._keys = {**self._keys, seq_pub: node}
         self._nodes_without_key.discard(node)
+
+    def node_found(self, url: str, seq_pub: bytes) -> None:
+        """Let a node push to which an enclave has moved."""
+        node = base_url(url)
+        if self._is_closed or seq_pub in self._keys or node in self._catch_ups:
+            return
+        logger.info("%s may push too: an enclave has moved there", node)
+        catch_up = CatchUp(self, node, seq_pub, self._retries, self._clock)
+        self._catch_ups = {**self._catch_ups, node: catch_up}
+        self._keys = {**self._keys, seq_pub: node}
+        catch_up.start()
 
     def url_of(self, seq_pub: bytes) -> str | None:
         """Return the URL of a node that may push here."""

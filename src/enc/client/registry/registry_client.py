@@ -21,6 +21,7 @@ from enc.client.link.enclave_reader import EnclaveReader
 from enc.client.verify.decode_answers import WirePage, read
 from enc.client.verify.items import Item, verify_items
 from enc.client.wire.flow import Call, Flow, work
+from enc.client.wire.single_flight import SingleFlight
 from enc.client.wire.transport import base_url
 from enc.core.errors import InvalidProof, MisuseError
 from enc.core.log.filter import parse_filter
@@ -180,6 +181,7 @@ class RegistryClient:
     def __init__(self, reader: EnclaveReader, clock: Callable[[], float]) -> None:
         self.reader, self._clock = reader, clock
         self._cache: OrderedDict[tuple[str, bytes], tuple[float, Any]] = OrderedDict()
+        self._asking = SingleFlight()
 
     def resolve(self, enclave: bytes, *, fresh: bool = False) -> Flow[Resolution]:
         """Return where an enclave is.
@@ -220,6 +222,9 @@ class RegistryClient:
         if found is not None and not fresh and self._clock() < until:
             return found  # type: ignore[no-any-return]
         self._cache.pop((kind, key), None)
+        return (yield from self._asking.run((kind, key), lambda: self._ask_and_cache(kind, key, ask)))
+
+    def _ask_and_cache(self, kind: _Kind, key: bytes, ask: Callable[[bytes], Flow[T]]) -> Flow[T]:
         found = yield from ask(key)
         self._cache[kind, key] = self._clock() + CACHE_S, found
         if len(self._cache) > MAX_CACHED:
@@ -230,6 +235,7 @@ class RegistryClient:
         """Drop the cached answers for a key that has changed."""
         for kind in ("resolve", "identity"):
             self._cache.pop((kind, key), None)
+            self._asking.forget((kind, key))
 
     # Checking
 

@@ -23,7 +23,10 @@ from enc.runtime.backoff import Backoff
 
 MAX_MESSAGE = 16 << 20
 """Most bytes of one message."""
-
+CLOSE_S = 0.1
+"""Longest wait for the node to confirm the end of a connection, in seconds. While many unread messages
+wait, nothing is read, and so the confirmation cannot arrive; nothing depends on it.
+"""
 
 _TRANSIENT = (*CONNECTION_ERRORS, RateLimited, WorldError)
 """Errors after which to reconnect while patience lasts."""
@@ -45,7 +48,7 @@ class _Subscription:
         self._failures = 0
         """Consecutive failures. The first may just be a lost connection."""
         self._news: deque[ConnectionChange] = deque()
-        self._options: dict[str, Any] = {"max_size": MAX_MESSAGE, "open_timeout": timeout, "close_timeout": timeout}
+        self._options: dict[str, Any] = {"max_size": MAX_MESSAGE, "open_timeout": timeout, "close_timeout": CLOSE_S}
         self._items: deque[Item] = deque()
         self._is_closed = False
 

@@ -39,7 +39,7 @@ from enc.client.evidence.evidence import (
     two_heads,
     unconnected,
 )
-from enc.client.verify.pins import Pin, Pins, pin_of
+from enc.client.verify.pins import MAX_URL, Pin, Pins, pin_of
 from enc.client.verify.sequencer_history import History, move_of
 from enc.client.verify.signatures import check_events
 from enc.core.errors import EnclaveMigrated, InvalidProof, PeerError
@@ -59,10 +59,15 @@ MAX_SEEN = 4096
 
 
 class LogVerifier:
-    """`sequencer`: the key of the node that answers, the current sequencer or a former one."""
+    """`sequencer`: the key of the node that answers, the current sequencer or a former one. `url`:
+    where it answers, to be pinned too.
+    """
 
-    def __init__(self, enclave: bytes, sequencer: bytes, pins: Pins, enc_v: int | None = None) -> None:
+    def __init__(
+        self, enclave: bytes, sequencer: bytes, pins: Pins, enc_v: int | None = None, url: str | None = None
+    ) -> None:
         self.enclave, self.sequencer = enclave, sequencer
+        self._urls = (url,) if url is not None and len(url) <= MAX_URL else ()
         self.enc_v = enc_v
         """The enclave's version; None until a signed answer shows it."""
         self._pins, self._is_pinned, self._lock = pins, False, Lock()
@@ -103,7 +108,10 @@ class LogVerifier:
     def learn(self, history: History) -> None:
         """Store what was learned about the enclave's sequencers."""
         self.history = history.sized(self.history.sizes())
-        self._pins.store(self.enclave, pin_of(self.sequencer, None, self.history))
+        self._store_pin()
+
+    def _store_pin(self, head: TreeHead | None = None) -> None:
+        self._pins.store(self.enclave, pin_of(self.sequencer, head, self.history, self._urls))
         self._check_pin()
 
     def check_is_current(self) -> None:
@@ -118,8 +126,7 @@ class LogVerifier:
 
     def signer_unknown(self, seq: int, key: bytes) -> bool:
         """Whether the key, or the sequencer of this seq, is unknown: there may be unknown Migrates."""
-        expected = self.history.at(seq)
-        return expected != key and (expected is None or not self.history.knows(key))
+        return self.history.at(seq) is None or not self.history.knows(key)
 
     @contextmanager
     def blame_node(self, what: str, answer: bytes) -> Iterator[None]:
@@ -200,9 +207,8 @@ class LogVerifier:
             for event in events:
                 _check_place(event)
                 self._record_seq(event)
-        if events and not self._is_pinned:
-            self._pins.store(self.enclave, pin_of(self.sequencer, None, self.history))
-            self._check_pin()
+        if not self._is_pinned:
+            self._store_pin()
             self._is_pinned = True
 
     def _record_seq(self, event: Event) -> None:
@@ -291,8 +297,7 @@ class LogVerifier:
 
     def pin_head(self, head: TreeHead) -> None:
         """Pin a head that was checked and connected, if it is larger than the pinned one."""
-        self._pins.store(self.enclave, pin_of(self.sequencer, head, self.history))
-        self._check_pin()
+        self._store_pin(head)
 
 
 def _check_place(event: Event) -> None:

@@ -2,11 +2,12 @@
 
 A pin makes a node's second answer harder to forge than its first. So a pin only grows: of two heads
 of one sequencer the larger one stays, whichever is stored last, and no head is replaced by None.
-The sequencer changes only through a Migrate, which the pin stores.
+The sequencer changes only through a Migrate, which the pin stores. It also stores where the sequencer
+has answered, so that a client finds it when the node that the client was given is gone.
 """
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from threading import Lock
 from typing import Protocol
@@ -28,7 +29,9 @@ from enc.runtime.private_file import refuse
 
 FORMAT, VERSION, MOVED = "enc-pin", 1, 2
 """A pin that contains Migrates has format version 2."""
-MAX_SIZE = 4096 + MAX_MOVES * (6 * MAX_CONTENT + 8192)
+MAX_URLS, MAX_URL = 4, 1024
+"""Most addresses of a sequencer that a pin stores, and most characters of one."""
+MAX_SIZE = 4096 + MAX_URLS * MAX_URL + MAX_MOVES * (6 * MAX_CONTENT + 8192)
 LOCK = ".lock"
 
 
@@ -44,6 +47,9 @@ class Pin(Struct, frozen=True):
     moves: tuple[Migration, ...] = ()
     first: bytes | None = None
     """The sequencer before all moves, if known."""
+    urls: tuple[str, ...] = ()
+    """Where the sequencer has answered, the latest address first; whoever uses one checks the key
+    again."""
 
     def __post_init__(self) -> None:
         if len(self.sequencer) != 32:
@@ -58,9 +64,16 @@ class Pin(Struct, frozen=True):
     def history(self) -> History:
         return History(self.first, self.moves) if self.moves else History(self.sequencer)
 
+    @property
+    def named(self) -> tuple[bytes, ...]:
+        """The keys by which to find the enclave's node: the latest known sequencer and the pinned
+        one.
+        """
+        return tuple(dict.fromkeys((self.history.sequencer or self.sequencer, self.sequencer)))
 
-def pin_of(sequencer: bytes, head: TreeHead | None, history: History) -> Pin:
-    return Pin(sequencer, head, history.moves, history.first if history.moves else None)
+
+def pin_of(sequencer: bytes, head: TreeHead | None, history: History, urls: Sequence[str] = ()) -> Pin:
+    return Pin(sequencer, head, history.moves, history.first if history.moves else None, tuple(urls))
 
 
 class Pins(Protocol):
@@ -88,9 +101,14 @@ def merge_pins(old: Pin | None, new: Pin) -> Pin:
     if new.sequencer == old.sequencer:
         heads = [pin.head for pin in (new, old) if pin.head is not None]
         head = max(reversed(heads), key=lambda head: head.ts, default=None)
-        return pin_of(new.sequencer, head, known.history)
+        return pin_of(new.sequencer, head, known.history, _merge_urls(old.urls, new.urls))
     is_led_to = new.history.knows(old.sequencer) and new.history.holds(old.history)
     return new if is_led_to and new.since > old.since else old
+
+
+def _merge_urls(old: tuple[str, ...], new: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the latest addresses. A known one changes nothing, so that it costs no write."""
+    return old if set(new) <= set(old) else tuple(dict.fromkeys((*new, *old)))[:MAX_URLS]
 
 
 class MemoryPins:
@@ -202,6 +220,7 @@ class _PinFile(Struct):
     head: WireHead | None
     first: str | None = None
     moves: list[_WireMove] = []
+    urls: list[str] = []
 
 
 _decoder = Decoder(_PinFile)
@@ -219,6 +238,8 @@ def format_pin(enclave: bytes, pin: Pin) -> bytes:
     if pin.moves:
         content["first"] = None if pin.first is None else pin.first.hex()
         content["moves"] = [{"event": wire_event(move.event), "size": move.size} for move in pin.moves]
+    if pin.urls:
+        content["urls"] = list(pin.urls)
     return compact_json(content).encode() + b"\n"
 
 
@@ -229,11 +250,14 @@ def parse_pin(enclave: bytes, raw: bytes) -> Pin:
         raise InvalidProof(f"format: expected {FORMAT}, version {VERSION}, or {MOVED} with moves")
     if file.enclave != enclave.hex():
         raise InvalidProof("enclave: the pin belongs to another enclave")
+    if len(file.urls) > MAX_URLS:
+        raise InvalidProof(f"urls: more than {MAX_URLS}")
     return Pin(
         unhex(file.sequencer, 32, "sequencer", InvalidProof),
         None if file.head is None else head_from_wire(file.head),
         tuple(_moves(file.moves)),
         None if file.first is None else unhex(file.first, 32, "first", InvalidProof),
+        tuple(file.urls),
     )
 
 

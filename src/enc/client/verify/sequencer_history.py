@@ -18,7 +18,7 @@ from enc.core.rules.content import parse_migrate
 
 MAX_MOVES = 64
 """Most Migrates of one enclave that a client remembers."""
-MAX_CONTENT = 16 << 10
+MAX_CONTENT = 16_384
 """Most characters of a Migrate's content; the three fields need 250."""
 
 
@@ -92,15 +92,11 @@ class History(Struct, frozen=True):
         """
         before = [move for move in self.moves if move.from_seq <= seq]
         was = any(term.sequencer == key for term in self.terms() if term.from_seq <= seq)
-        return before[-1] if was and before and self.at(seq) != key else None
+        return before[-1] if was and self.at(seq) != key else None
 
     def holds(self, other: "History") -> bool:
         """Whether this history contains every move of the other."""
         return {move.event.id for move in other.moves} <= {move.event.id for move in self.moves}
-
-    def after(self, other: "History") -> tuple[Migration, ...]:
-        """Return the moves later than all moves of the other history."""
-        return tuple(move for move in self.moves if move.event.seq > other.reach)
 
     def sizes(self) -> dict[bytes, int]:
         """Return the proved sizes, by id of the Migrate."""
@@ -146,6 +142,6 @@ def history_of(first: bytes | None, migrates: Sequence[Event], enclave: bytes) -
         if move.new_sequencer != before:  # a Migrate to the current sequencer changes nothing
             moves.append(move)
         before, last = move.new_sequencer, event.seq
-    if first is None and moves and not moves[0].is_forced:
+    if moves and not moves[0].is_forced:  # then its signer is `first`, if that is known
         first = moves[0].event.sequencer
     return History(first, tuple(moves))

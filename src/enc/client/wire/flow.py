@@ -7,6 +7,7 @@ the flow, at its `yield`, so the flow itself decides what to retry.
 
 import asyncio
 from collections.abc import Awaitable, Callable, Generator, Iterator
+from concurrent.futures import Future
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -58,8 +59,15 @@ class Work(Struct, frozen=True):
     run: Callable[[], Any]
 
 
+class Wait(Struct, frozen=True):
+    """The end of what another flow does."""
+
+    end: "Future[Any]"
+
+
 T = TypeVar("T")
-Flow = Generator[Call | Pause | Work, Any, T]
+Step = Call | Pause | Work | Wait
+Flow = Generator[Step, Any, T]
 
 
 def ask(call: Call) -> Flow[Answer]:
@@ -74,10 +82,18 @@ def work(run: Callable[[], T]) -> Flow[T]:
     return done
 
 
+def wait(end: "Future[T]") -> Flow[T]:
+    """Return the result of what another flow does."""
+    found: T = yield Wait(end)
+    return found
+
+
 def run(flow: Flow[T], send: Callable[[Call], Answer], sleep: Callable[[float], None]) -> T:
-    def do(step: Call | Pause | Work) -> Any:
+    def do(step: Step) -> Any:
         if isinstance(step, Call):
             return send(step)
+        if isinstance(step, Wait):
+            return step.end.result()
         return step.run() if isinstance(step, Work) else sleep(step.seconds)
 
     try:
@@ -91,14 +107,18 @@ def run(flow: Flow[T], send: Callable[[Call], Answer], sleep: Callable[[float], 
                 step = flow.send(done)
     except StopIteration as end:
         return end.value  # type: ignore[no-any-return]
+    finally:
+        flow.close()  # after an interruption, so that nobody waits for it
 
 
 async def run_async(
     flow: Flow[T], send: Callable[[Call], Awaitable[Answer]], sleep: Callable[[float], Awaitable[None]]
 ) -> T:
-    async def do(step: Call | Pause | Work) -> Any:
+    async def do(step: Step) -> Any:
         if isinstance(step, Call):
             return await send(step)
+        if isinstance(step, Wait):
+            return await asyncio.wrap_future(step.end)
         return await (asyncio.to_thread(step.run) if isinstance(step, Work) else sleep(step.seconds))
 
     try:
@@ -112,3 +132,5 @@ async def run_async(
                 step = flow.send(done)
     except StopIteration as end:
         return end.value  # type: ignore[no-any-return]
+    finally:
+        flow.close()  # after an interruption, so that nobody waits for it

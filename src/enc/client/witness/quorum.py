@@ -26,6 +26,7 @@ from enc.client.link.enclave_session import EnclaveSession
 from enc.client.verify.log_verifier import LogVerifier
 from enc.client.wire.flow import Call, Flow, Pause
 from enc.client.wire.retrying_caller import RetryingCaller
+from enc.client.wire.single_flight import SingleFlight
 from enc.client.wire.transport import base_url
 from enc.client.witness.witnesses import Witness, Witnessed
 from enc.core.errors import EncError, MisuseError, PeerError, WorldError
@@ -66,6 +67,7 @@ class WitnessQuorum:
         """By enclave: the last accepted head, and when to ask again."""
         self._ahead: OrderedDict[bytes, tuple[int, float]] = OrderedDict()
         """By enclave: the smallest log shown here that `k` witnesses had not seen, and since when."""
+        self._asking = SingleFlight()
         self._skip_until: dict[bytes, float] = {}
         """By witness: until when it may be skipped."""
 
@@ -79,6 +81,9 @@ class WitnessQuorum:
         known = self._known.get(session.enclave)
         if known and known[0].head == head and (known[0].is_whole or self._clock() < known[1]):
             return known[0]
+        return (yield from self._asking.run((session.enclave, head), lambda: self._confirm(session, head)))
+
+    def _confirm(self, session: EnclaveSession, head: TreeHead) -> Flow[Witnessed]:
         backoff = session.node.caller.backoff()
         while True:
             found, why = yield from self._ask(session, head)

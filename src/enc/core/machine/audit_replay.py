@@ -15,11 +15,11 @@ after a rejected event that would have changed the state are not reported as fau
 """
 
 from collections.abc import Callable, Mapping
+from typing import Any
 
 from msgspec.structs import replace
 
 from enc.core.errors import EncError
-from enc.core.log.commit import MAX_EXP_WINDOW_MS, SKEW_MS
 from enc.core.log.event import check_time, is_withheld, target_of
 from enc.core.machine.enclave import apply, apply_manifest, checkpoint_root, judge, judge_manifest, seal
 from enc.core.machine.fault import Fault, FaultKind
@@ -33,11 +33,13 @@ from enc.core.rules.content import parse_migrate, revised_id
 from enc.core.rules.policy_types import Effects, kept_types
 from enc.core.trees.bundle import closes_before
 from enc.core.trees.merkle_log import Edge
-from enc.core.trees.state_key import LIFECYCLE_KEY, RBAC, STATUS, identity_key
+from enc.core.trees.state_key import RBAC, STATUS, identity_key
 
 NOTHING = Effects()
-_KEEPS_RIGHTS = frozenset("Update Delete Shared Own Pause Resume Terminate Migrate".split())
+_KEEPS_RIGHTS = frozenset("Update Delete Pause Resume Terminate Migrate Shared Own".split())
 """Types that change slots, the lifecycle or the status of events, but no rights."""
+
+_NOTHING_KNOWN: Mapping[int, Any] = {}
 
 StepCallback = Callable[[Event | None, Transition], None]
 """Called with each event and its transition; without an event, with the closing of a bundle."""
@@ -54,8 +56,8 @@ class AuditReplay:
         seen_commits: SeenCommits | None = None,
         on_step: StepCallback | None = None,
         check_erasures: bool = True,
-        node_bundle_sizes: Mapping[int, int] | None = None,
-        node_state_hashes: Mapping[int, bytes] | None = None,
+        node_bundle_sizes: Mapping[int, int] = _NOTHING_KNOWN,
+        node_state_hashes: Mapping[int, bytes] = _NOTHING_KNOWN,
     ) -> None:
         """Without `check_erasures`, an erased content needs no cause.
 
@@ -76,16 +78,16 @@ class AuditReplay:
         """The seqs of the valid Migrates."""
         self._seen_commits = seen_commits or SeenCommits()
         self._on_step, self._checks_erasures = on_step, check_erasures
-        self._node_bundle_sizes, self._node_state_hashes = node_bundle_sizes or {}, node_state_hashes or {}
+        self._node_bundle_sizes, self._node_state_hashes = node_bundle_sizes, node_state_hashes
         self._allowed: dict[bytes, set[tuple[str, bytes]]] = {}
         """By identity, types and sequencers of content events that were allowed since its rights
         last changed."""
-        self._expected_sequencer = b""
+        self._expected_sequencer: bytes
         self._held: set[bytes] = set()
         """The keys of `sequencers`."""
         self._unknown_sequencers: set[bytes] = set()
         self._top = -1
-        self._last: Event | None = None
+        self._last_seq: int
         self._missing = MissingSeqs()
 
     def add(self, event: Event) -> None:
@@ -95,7 +97,7 @@ class AuditReplay:
             self._add_first(event)
         else:
             self._add_next(self.state, event)
-        self._last = event
+        self._last_seq = event.seq
 
     def skip(self) -> None:
         """Count an event that cannot be read. It keeps its place; its effects are unknown."""
@@ -174,12 +176,7 @@ class AuditReplay:
             self._check_place(event)
         else:
             self._top = event.seq
-        if (
-            event.timestamp < state.min_timestamp
-            or event.exp + SKEW_MS < event.timestamp
-            or event.exp > event.timestamp + MAX_EXP_WINDOW_MS + SKEW_MS
-        ):
-            self._check_time(state, event, known)
+        self._check_time(state, event, known)
         if event.sequencer != self._expected_sequencer:
             state = self._check_sequencer(state, event)
         elif state.sequencer != event.sequencer:
@@ -192,7 +189,7 @@ class AuditReplay:
             self._forget(event.type, transition)
         self._seen_commits.add(event)
         if effects.erases or event.content is None:
-            self._explain(event, effects)
+            self._explain(state, event, effects)
         if effects.new_sequencer:
             self._move(event, effects.new_sequencer)
         if self.sequencers[-1][0] != event.sequencer:
@@ -204,13 +201,14 @@ class AuditReplay:
         self.sequencers.append((event.sequencer, event.seq))
         self._held.add(event.sequencer)
 
-    def _keep(self, event: Event | None, transition: Transition) -> None:
-        if self._node_state_hashes and transition.closed:
+    def _keep(self, event: Event | None, transition: Transition) -> EnclaveState:
+        if transition.closed:
             transition = self._follow_state_hashes(transition)
         self.state = transition.state
         self.store.put(event, transition)
         if self._on_step is not None:
             self._on_step(event, transition)
+        return transition.state
 
     def _follow_boundaries(self, state: EnclaveState, event: Event) -> EnclaveState:
         """Close the open bundle where the node closed it, and keep it open where the node did
@@ -225,8 +223,7 @@ class AuditReplay:
         closing = seal(state, bundle.deadline(state.policy.bundle), self.store)
         if closing is None:
             return state
-        self._keep(None, replace(closing, state=replace(closing.state, min_timestamp=state.min_timestamp)))
-        return self.state or state
+        return self._keep(None, replace(closing, state=replace(closing.state, min_timestamp=state.min_timestamp)))
 
     def _follow_state_hashes(self, transition: Transition) -> Transition:
         """Return the transition with the state hashes that the node put into the log."""
@@ -245,10 +242,10 @@ class AuditReplay:
                 self._add_fault("gap", gap.first, str(gap), gap.before)
             self._top = event.seq
             return
-        what = f"event {event.seq} comes after event {self._last.seq if self._last else self._top}"
+        what = f"event {event.seq} comes after event {self._last_seq}"
         if not self._missing.found(event.seq):
             what = f"{what}, and for the second time"
-        self._add_fault("reordering", event.seq, what, self._last.seq if self._last else -1)
+        self._add_fault("reordering", event.seq, what, self._last_seq)
 
     def _check_time(self, state: EnclaveState, event: Event, known: int) -> None:
         """Check the timestamp, unless the order is broken here too: that counts as one fault."""
@@ -256,7 +253,7 @@ class AuditReplay:
             return
         if event.timestamp < state.min_timestamp:
             what = f"its timestamp is {state.min_timestamp - event.timestamp} ms before the previous event's"
-            self._add_fault("falling_timestamp", event.seq, what, self._last.seq if self._last else -1)
+            self._add_fault("falling_timestamp", event.seq, what, self._last_seq)
             return
         try:
             check_time(event)
@@ -275,7 +272,7 @@ class AuditReplay:
                 self._add_fault("old_sequencer", event.seq, what, self.moves[-1])
             else:
                 what = f"{event.sequencer.hex()} signed it, and no Migrate names that key"
-                self._add_fault("sequencer_change", event.seq, what, self._last.seq if self._last else -1)
+                self._add_fault("sequencer_change", event.seq, what, self._last_seq)
         return replace(state, sequencer=event.sequencer)
 
     def _effects(self, state: EnclaveState, event: Event, known: int) -> Effects:
@@ -298,12 +295,12 @@ class AuditReplay:
         """Drop cached permissions that a predefined event may have changed.
 
         While the enclave is active, only the author's rights and the gates decide about a content
-        event. Those of a registry are judged one by one.
+        event. The entries of a registry have effects, so they are judged one by one.
         """
         if type_ in _KEEPS_RIGHTS:
             return
         changed = transition.leaves
-        if type_ == "Gate" or any(key[:1] not in (RBAC, STATUS) for key in changed if key != LIFECYCLE_KEY):
+        if any(key[:1] not in (RBAC, STATUS) for key in changed):
             self._allowed.clear()
             return
         for identity in [each for each in self._allowed if identity_key(each) in changed]:
@@ -317,7 +314,7 @@ class AuditReplay:
         if event.content is None and is_withheld(event, kept_types(state.policy)):
             raise _Erased(_missing(event))
         effects = judge(state, event, self.store, sequencer=event.sequencer, takeover=True)
-        if event.type not in state.policy.predefined and not state.policy.registry and effects == NOTHING:
+        if event.type not in state.policy.predefined and effects == NOTHING:
             if len(self._allowed) >= MAX_ALLOWED:
                 self._allowed.clear()
             self._allowed.setdefault(event.from_, set()).add((event.type, event.sequencer))
@@ -325,31 +322,29 @@ class AuditReplay:
 
     def _reject(self, state: EnclaveState, event: Event, error: EncError, known: int) -> Effects:
         is_plain = event.type not in state.policy.predefined and not state.policy.registry
-        migrate = event.type == "Migrate" and event.content is not None
+        new_sequencer = _new_sequencer(event) if event.type == "Migrate" else None
         if isinstance(error, _Erased):
             self._add_fault("erasure_without_cause", event.seq, error.message)
-        elif migrate and _new_sequencer(event) is not None:
-            what = f"the Migrate to {(_new_sequencer(event) or b'').hex()} is not valid: {error.message}"
+        elif new_sequencer is not None:
+            what = f"the Migrate to {new_sequencer.hex()} is not valid: {error.message}"
             self._add_fault("sequencer_change", event.seq, what)
         else:
             self._add_fault("unauthorised_event", event.seq, f"the rules reject this {event.type}: {error.message}")
         if not is_plain:
             self._mark_unknown(event.seq)
-        if migrate and (key := _new_sequencer(event)) is not None:
-            return Effects(lifecycle="migrated", new_sequencer=key)
-        return NOTHING
+        return NOTHING if new_sequencer is None else Effects(lifecycle="migrated", new_sequencer=new_sequencer)
 
     def _move(self, event: Event, key: bytes) -> None:
         self._expected_sequencer = key
         self._unknown_sequencers.discard(key)
         self.moves.append(event.seq)
 
-    def _explain(self, event: Event, effects: Effects) -> None:
+    def _explain(self, state: EnclaveState, event: Event, effects: Effects) -> None:
         for gone in effects.erases:
             self._seen_commits.explain(gone)
         if event.content is not None or not self._checks_erasures:
             return
-        if self.state is not None and is_withheld(event, kept_types(self.state.policy)):
+        if is_withheld(event, kept_types(state.policy)):
             return
         target = self.store.target(revised_id(event)) if event.type == "Update" else None
         if not target_of(event).auto_delete and not (target and target.auto_delete):

@@ -41,8 +41,8 @@ class Claim(Struct, frozen=True, kw_only=True):
 
 
 class WireLeaf(WireInclusion):
-    events_root: str = ""
-    state_hash: str = ""
+    events_root: str | None = None
+    state_hash: str | None = None
 
 
 class WireClaim(Struct, kw_only=True):

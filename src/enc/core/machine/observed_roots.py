@@ -24,11 +24,11 @@ class ObservedRoot(Struct, frozen=True):
     sequencer: bytes
     end: int
     """How many events of the log it covers."""
-    is_closed: bool = True
+    is_closed: bool
     """Whether events of its own sequencer closed the last bundle by the rule, rather than the clock
     or another key."""
-    closed_by: int = -1
-    """Number of the event that closed the last bundle: its own last one, or the next."""
+    closed_by: int
+    """Number of the event that closed the last bundle, or would: its own last one, or the next."""
 
 
 class ObservedBundle(Struct, frozen=True):
@@ -42,8 +42,8 @@ class ObservedBundle(Struct, frozen=True):
     last_seq: int
     events_root: bytes
     state_hash: bytes
-    is_closed: bool = True
-    closed_by: int = -1
+    is_closed: bool
+    closed_by: int
     """As in ObservedRoot."""
 
 
@@ -105,11 +105,11 @@ class ObservedRoots:
             return
         open_, index, root = state.bundle, state.log.size, replay.root()
         if index + 1 in self._sizes and root is not None:
-            self._marks[index + 1] = ObservedRoot(root, state.seq, self._last[1], self._events, is_closed=False)
+            self._marks[index + 1] = ObservedRoot(root, state.seq, self._last[1], self._events, False, self._events)
         if index in self._claimed:
             roots = open_.events_root(), state_hash(state, replay.store)
             first = open_.first_seq, self._events - open_.count
-            self.bundles[index] = ObservedBundle(*first, open_.count, state.seq, *roots, is_closed=False)
+            self.bundles[index] = ObservedBundle(*first, open_.count, state.seq, *roots, False, self._events)
 
 
 def contradiction(claim: Claim, bundle: ObservedBundle, at: int) -> tuple[FaultKind, int, str] | None:

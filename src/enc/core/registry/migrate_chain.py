@@ -19,7 +19,6 @@ from typing import Any
 from msgspec import Struct
 
 from enc.core.errors import EncError, InvalidCommit, InvalidProof
-from enc.core.log.commit import SKEW_MS
 from enc.core.log.event import WireEvent, check_event, check_time, event_from_wire, wire_event
 from enc.core.primitives.encoding import convert_json
 from enc.core.primitives.types import Event
@@ -104,6 +103,5 @@ def _check_event(event: Event, known: KnownOwnership) -> Migrate:
     if event.seq != migrate.prev_seq + 1:
         raise InvalidProof("seq: not the one after prev_seq")
     check_time(event, InvalidProof)
-    if event.timestamp > known.latest + SKEW_MS:
-        raise InvalidProof("timestamp: in the future")
+    known.check_time(event.timestamp, "timestamp")
     return migrate

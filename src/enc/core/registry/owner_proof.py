@@ -9,7 +9,8 @@ Checked in this order, each step with a message of its own:
 
  1. `sth`: signed by the sequencer on record, or by one that a forced Migrate left, which the proof then takes back;
     if it is bound, to this enclave
- 2. `sth.ts` and `sth.t`: above and not before what was proved, so that a former owner cannot use an older head
+ 2. `sth.ts` and `sth.t`: above and not before what was proved, so that a former owner cannot use an older head; and
+    not in the registry's future, because nothing true would be later
  3. `ct_proof`: for the head's size and its last leaf, because an older leaf does not show the present owner
  4. `ct_proof`: that leaf, of `events_root` and `state_hash`, is in the log under the head
  5. `smt_proof`: of the claimant's own key, under `state_hash`, with a value that makes an owner by the manifest
@@ -250,6 +251,7 @@ def _check_head(head: TreeHead, known: KnownOwnership) -> None:
         raise InvalidProof(f"sth.ts: must be above {known.proved_size}, the size that was proved before")
     if head.t < (since := max(known.proved_at, known.moved_time)):
         raise InvalidProof(f"sth.t: must not be below {since}, the time of what was submitted before")
+    known.check_time(head.t, "sth.t")
 
 
 def _check_leaf(proof: OwnerProof) -> None:

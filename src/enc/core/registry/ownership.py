@@ -7,6 +7,7 @@ from msgspec import Struct
 from msgspec.structs import asdict, replace
 
 from enc.core.errors import InvalidProof
+from enc.core.log.commit import SKEW_MS
 from enc.core.primitives.encoding import MAX_INT
 from enc.core.primitives.types import Event, KeyRecord, Ownership, TreeHead
 from enc.core.rules.content import Migrate
@@ -52,15 +53,34 @@ class KnownOwnership(Struct, frozen=True):
 
     def signed(self, head: TreeHead) -> Self:
         """Return what counts for an owner proof under this head: without the forced Migrates that it
-        takes back. InvalidProof unless the sequencer on record signed it, or one in `forced_from`."""
-        try:
-            check_head(head, self.sequencer)
-            return self
-        except InvalidProof:
-            for i in reversed(range(len(self.forced_from))):
-                if _is_signed(head, self.forced_from[i].sequencer):
-                    return replace(self, forced_from=self.forced_from[:i], **asdict(self.forced_from[i]))
-            raise
+        takes back. InvalidProof unless the sequencer on record signed it, or one in `forced_from`.
+
+        A forced Migrate may lead back to a sequencer that another one left. So a head from before a
+        Migrate to its signer belongs to an earlier term, unless a proof under a later one is known.
+        """
+        terms = (*self.forced_from, self.current)
+        keys = dict.fromkeys(term.sequencer for term in reversed(terms))
+        signer = next((key for key in keys if _is_signed(head, key)), None)
+        if signer is None:
+            raise InvalidProof("sth: not signed by this sequencer")
+        own = [i for i, term in enumerate(terms) if term.sequencer == signer]
+        at = own[-1]
+        for i in reversed(own):
+            if head.ts <= terms[i].proved_size or head.t < terms[i].proved_at:
+                break
+            if head.t >= terms[i].moved_time:
+                at = i
+                break
+        return self if at == len(self.forced_from) else self._before(at)
+
+    def _before(self, number: int) -> Self:
+        """Return what was known before this forced Migrate."""
+        return replace(self, forced_from=self.forced_from[:number], **asdict(self.forced_from[number]))
+
+    def check_time(self, time: int, field: str) -> None:
+        """Raise InvalidProof for evidence from the future, which nothing true could outdate."""
+        if time > self.latest + SKEW_MS:
+            raise InvalidProof(f"{field}: in the future")
 
     def proved(self, owner: bytes, head: TreeHead) -> Self:
         """Return what is known after a valid owner proof."""
