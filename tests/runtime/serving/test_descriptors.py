@@ -31,6 +31,13 @@ def test_the_soft_limit_becomes_the_hard_one(limits: tuple[int, int]) -> None:
     assert logs == []
 
 
+def test_a_limit_that_suffices_stays(limits: tuple[int, int]) -> None:
+    """Programs that the server starts get it, too."""
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most(limits) // 2, limits[1]))
+    raise_file_limit(most(limits) // 2 - RESERVE)
+    assert resource.getrlimit(resource.RLIMIT_NOFILE) == (most(limits) // 2, limits[1])
+
+
 def test_a_limit_below_what_the_connections_need_is_logged(limits: tuple[int, int]) -> None:
     with capture_logs() as logs:
         raise_file_limit(most(limits) - RESERVE + 1)

@@ -18,17 +18,16 @@ _log = structlog.get_logger("enc.server")
 
 
 def raise_file_limit(connections: int) -> None:
-    """Raise this process's limit of open files as far as it may; log a warning if it is too low for
-    so many connections.
+    """Raise this process's limit of open files as far as it may, if it is too low for so many
+    connections; log a warning if it still is. Programs that this one starts get the same limit.
     """
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    most = MAX_FILES if hard == resource.RLIM_INFINITY else min(hard, MAX_FILES)
-    if soft != resource.RLIM_INFINITY and soft < most:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
-        soft = most
-    needed = connections + RESERVE
-    if soft != resource.RLIM_INFINITY and soft < needed:
-        _log.warning("few_file_descriptors", limit=soft, needed=needed, connections=connections)
+    (soft, hard), needed = resource.getrlimit(resource.RLIMIT_NOFILE), connections + RESERVE
+    if soft == resource.RLIM_INFINITY or soft >= needed:
+        return
+    most = max(soft, MAX_FILES if hard == resource.RLIM_INFINITY else min(hard, MAX_FILES))
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
+    if most < needed:
+        _log.warning("few_file_descriptors", limit=most, needed=needed, connections=connections)
 
 
 class AcceptFailures:
