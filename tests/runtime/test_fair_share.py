@@ -33,6 +33,7 @@ def test_a_newcomer_finds_a_place_however_many_one_key_asks_for() -> None:
 def test_all_places_can_be_taken_and_not_one_more() -> None:
     share = FairShare(5)
     assert [share.take(key) for key in range(6)] == [True] * 5 + [False]
+    assert not FairShare(0).take("one")
     share = FairShare(1)
     assert share.take("one")
     assert not share.take("another")
@@ -82,8 +83,8 @@ def test_what_a_key_does_not_hold_it_cannot_release() -> None:
     with pytest.raises(MisuseError):
         share.release("another")
     assert share.used == 1
-    with pytest.raises(MisuseError, match="at least one"):
-        FairShare(0)
+    with pytest.raises(MisuseError, match="must be 0 or more"):
+        FairShare(-1)
 
 
 def test_the_counts_agree_whatever_the_order() -> None:

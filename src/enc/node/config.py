@@ -19,7 +19,7 @@ from msgspec import Meta, Struct, structs
 from enc.core.primitives.encoding import MAX_INT
 from enc.runtime.log_options import Level, LogFormat
 from enc.runtime.serving.limits import ServingLimits
-from enc.runtime.serving.sites import SiteRules
+from enc.runtime.serving.sites import SiteRules, ascii_name
 from enc.runtime.settings import SettingSource, SettingsReader
 
 if TYPE_CHECKING:
@@ -39,8 +39,12 @@ _HEX64 = re.compile(r"[0-9a-f]{64}").fullmatch
 _HEX64_OR_NONE = re.compile(r"([0-9a-f]{64})?").fullmatch
 _URL = re.compile(r"(https?://[^/\s?#@]+(/[^\s?#]*)?)?").fullmatch
 _REGISTRY = re.compile(r"(https?://[^/\s?#@]+(/[^\s?#]*)?#[0-9a-f]{64}(:[0-9a-f]{64})?)?").fullmatch
-_NAME = re.compile(r"[A-Za-z0-9._-]+|\[?[0-9A-Fa-f:.]+\]?").fullmatch
+_ASCII_NAME = re.compile(r"[A-Za-z0-9._-]+|\[?[0-9A-Fa-f:.]+\]?").fullmatch
 _ORIGIN = re.compile(r"\*|https?://[^/\s?#@]+").fullmatch
+
+
+def _is_name(text: str) -> bool:
+    return _ASCII_NAME(ascii_name(text.lower())) is not None
 
 
 def _is_network(text: str) -> bool:
@@ -366,7 +370,7 @@ class NodeConfig(Struct, frozen=True, kw_only=True):
         _list(
             "Names under which clients reach the node. If set, or on loopback, other values of Host get 421.",
             "names",
-            _NAME,
+            _is_name,
         ),
     ] = ()
     public_url: Annotated[
@@ -425,6 +429,13 @@ class NodeConfig(Struct, frozen=True, kw_only=True):
     def host_connections(self) -> int:
         """`push.host_connections`; 0 (no limit) if `dev`."""
         return 0 if self.dev else self.push.host_connections
+
+    @property
+    def shares_by_address(self) -> bool:
+        """Whether each address has a share of what all have together: not if `dev`, and not if an
+        address may have any number of connections, as that of a proxy, unless the proxy is trusted.
+        """
+        return not self.dev and bool(self.limits.connections_per_address or self.proxy.trusted)
 
     @property
     def serving_limits(self) -> ServingLimits:

@@ -19,8 +19,8 @@ class FairShare:
     """
 
     def __init__(self, capacity: int) -> None:
-        if capacity < 1:
-            raise MisuseError("a fair share needs a capacity of at least one place")
+        if capacity < 0:
+            raise MisuseError("the capacity of a fair share must be 0 or more")
         self._capacity = capacity
         self._used = 0
         self._held: dict[Hashable, int] = {}

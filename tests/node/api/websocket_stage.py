@@ -172,11 +172,13 @@ class Stage:
         websockets: int = 100,
         unsent: int = 1 << 28,
         waiting: int = 1000,
+        by_address: bool = False,
     ) -> None:
         self.now, self.moment, self.work = START, 0.0, 0.0
         self.store, self.hands = MemoryStore(), ManualExecutor()
         self.peers = Peers(ServingLimits(connections=1000, connections_per_address=0, unsent_bytes=unsent))
-        self.states, self.hub = StateCache(self.store), SubscriptionHub(subscriptions, lambda: self.work)
+        self.states = StateCache(self.store)
+        self.hub = SubscriptionHub(subscriptions, lambda: self.work, by_address=by_address)
         self.replies = CommitReplies(asyncio.get_running_loop(), waiting)
         self.intake = CommitIntake(
             asyncio.get_running_loop(),
@@ -191,7 +193,7 @@ class Stage:
         self.identities = RateLimiter(0, 1, lambda: self.moment)
         self.addresses = RateLimiter(0, 1, lambda: self.moment)
         self.admitting, self._arrivals = True, list[Any]()
-        settings = WebSocketLimits(max_subscriptions=per_connection, max_buffer=buffer, max_websockets=websockets)
+        settings = WebSocketLimits(per_connection, buffer, websockets, by_address)
         self._wire(settings)
 
     def _wire(self, settings: WebSocketLimits) -> None:

@@ -34,10 +34,14 @@ class CommitReplies:
         loop: asyncio.AbstractEventLoop,
         max_waiting: int,
         on_results: Callable[[Sequence[Result]], None] = lambda results: None,
+        *,
+        by_address: bool = True,
     ) -> None:
+        """`by_address`: whether each address has a share of the places."""
         self._loop, self._on_results = loop, on_results
         self._count, self._bytes = FairShare(max_waiting), FairShare(MAX_BYTES)
         """Number and total size of the commits that have no result yet, shared by address."""
+        self._by_address = by_address
 
     @property
     def waiting(self) -> int:
@@ -46,10 +50,11 @@ class CommitReplies:
 
     def expect(self, address: str, size: int) -> bool:
         """Count a commit that will get a result; return False if it must not wait."""
-        if not self._count.take(address):
+        key = address if self._by_address else None
+        if not self._count.take(key):
             return False
-        if not self._bytes.take(address, size):
-            self._count.release(address)
+        if not self._bytes.take(key, size):
+            self._count.release(key)
             return False
         return True
 
@@ -62,8 +67,9 @@ class CommitReplies:
 
     def _reply(self, results: Sequence[tuple[Any, Result, bytes | None]]) -> None:
         for (reply, size, address), result, commit_hash in results:
-            self._count.release(address)
-            self._bytes.release(address, size)
+            key = address if self._by_address else None
+            self._count.release(key)
+            self._bytes.release(key, size)
             try:
                 reply(result, commit_hash)
             except Exception as e:  # a failing reply must not affect the others
