@@ -449,8 +449,8 @@ def test_what_a_connection_too_many_sends_is_not_heard() -> None:
         assert enclave.seqs("bob") == [0]
 
 
-def test_one_address_gets_half_of_the_places_for_waiting_commits() -> None:
-    with Served(limited(waiting_commits=6)) as node, ThreadPoolExecutor(3) as pool:
+def test_waiting_commits() -> None:
+    with Served(limited(waiting_commits=3)) as node, ThreadPoolExecutor(3) as pool:
         enclave = node.found(SMALL)
         commits = [enclave.commit("bob", "message", f"{i}") for i in range(4)]
         with node.held_up():
