@@ -280,17 +280,19 @@ class PushSettings(Struct, frozen=True, kw_only=True):
     unsent_bytes: Annotated[int, _size("Memory for all batches in flight.", 1 << 40, 32 * _MIB)] = 128 * _MIB
     host_per_s: Annotated[
         float,
-        _real("Most deliveries to one host, for all its endpoints together; 0: no limit.", 0, 1e6, "per second"),
+        _real("Most requests to one host, and to one address; 0: no limit.", 0, 1e6, "per second"),
     ] = 100.0
     host_bytes_per_s: Annotated[
         int, _size("Most bytes per second to one host, and to one address; 0: no limit.", 1 << 40, 0)
     ] = 8 * _MIB
-    host_connections: Annotated[int, _number("Most concurrent requests to one host; 0: no limit.", 0, 4096)] = 64
+    host_connections: Annotated[
+        int, _number("Most concurrent requests to one host, and to one address; 0: no limit.", 0, 4096)
+    ] = 64
     require_challenge: Annotated[
         bool, _switch("Send batches only to endpoints that have answered a challenge with their recipient's key.")
     ] = True
     confirmed_days: Annotated[
-        float, _real("How long an endpoint stays confirmed before it gets another challenge.", 0.01, 36_500, "days")
+        float, _real("How long a confirmation is valid; it is renewed from half of this time on.", 0.01, 36_500, "days")
     ] = 30.0
     unconfirmed_days: Annotated[
         float,
@@ -436,6 +438,13 @@ class NodeConfig(Struct, frozen=True, kw_only=True):
         address may have any number of connections, as that of a proxy, unless the proxy is trusted.
         """
         return not self.dev and bool(self.limits.connections_per_address or self.proxy.trusted)
+
+    @property
+    def max_hold_s(self) -> float | None:
+        """Longest time that an endpoint is held after failures, if `dev`: developers start receivers
+        late and correct URLs.
+        """
+        return 3.0 if self.dev else None
 
     @property
     def serving_limits(self) -> ServingLimits:
