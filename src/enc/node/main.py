@@ -30,9 +30,10 @@ from enc.runtime.signals import end_on_next_signal
 
 SAMPLE = 16
 """Enclaves that are checked at the start."""
-GC_THRESHOLD = (10_000, 20, 20)
+GC_THRESHOLD = (10_000, 5, 400)
 """A batch makes thousands of objects that live for milliseconds, so the collector runs less often
-than by default.
+than by default. It visits few of them at a time, and seldom all: the rules of large Manifests are
+millions of objects, and no thread runs while it visits them.
 """
 
 _log = structlog.get_logger("enc.node")
