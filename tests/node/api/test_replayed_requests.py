@@ -8,7 +8,7 @@ import pytest
 
 from enc.core.primitives.sealing import NONCE_SIZE
 from enc.core.session.envelope import seal_request
-from tests.node.memory_store import MemoryStore
+from enc.testing.memory_store import MemoryStore
 from tests.node.served import NODE, PATHS, SMALL, Clock, Enclave, Json, Served, bad, good, sqlite
 
 
