@@ -64,10 +64,10 @@ class Stage:
         patch.setattr("enc.runtime.clock.time", time)
         for name in ("clients.async_client", "subscribe.subscription"):
             patch.setattr(f"enc.client.{name}.asyncio", awaiting)
-        patch.setattr("enc.client.clients.client.Transport", lambda url, timeout: Transport(url, timeout, http()))
+        patch.setattr("enc.client.clients.client.Transport", lambda url, timeout, _: Transport(url, timeout, http()))
         patch.setattr(
             "enc.client.clients.async_client.AsyncTransport",
-            lambda url, timeout: AsyncTransport(url, timeout, http_async()),
+            lambda url, timeout, _: AsyncTransport(url, timeout, http_async()),
         )
         patch.setattr("enc.client.subscribe.subscription.connect", self._connect)
         patch.setattr("enc.client.subscribe.subscription.connect_async", self._connect_async)
