@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from websockets.exceptions import ConnectionClosedError
 
 from enc.client import ClientSettings, TimedOut, Unreachable
 from enc.client.verify.pins import MemoryPins
@@ -131,3 +132,39 @@ def test_a_client_keeps_its_own_settings() -> None:
         notes = ada.create("notes")
         assert notes.manifest().alg == "ecdsa"
         assert pins.load(notes.id) is not None
+
+
+def test_a_client_writes_no_pins_to_the_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
+    with local_node() as node, node.client(ADA) as ada:
+        ada.create("notes").head()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_node_of_a_registry_is_registered_in_it() -> None:
+    with local_node() as node, node.client(ADA, registry=node.registry) as ada:
+        notes = ada.create("notes")
+        notes.register(app="test")
+        assert ada.resolve(notes.id).urls == (node.url,)
+
+
+def test_a_subscription_notices_that_the_node_has_ended_it() -> None:
+    with local_node() as node:
+        line = node.network.connect("ws://node.test/")
+        node.close()
+        assert "shutting down" in line.recv(60)
+        with pytest.raises(ConnectionClosedError):
+            line.recv(60)
+
+
+def test_an_async_connection_notices_that_the_node_has_ended_it() -> None:
+    async def run() -> None:
+        line = await node.network.async_connect("ws://node.test/")
+        node.close()
+        assert "shutting down" in await asyncio.wait_for(line.recv(), 60)
+        with pytest.raises(ConnectionClosedError):
+            await asyncio.wait_for(line.recv(), 60)
+
+    with local_node() as node:
+        asyncio.run(run())
