@@ -33,6 +33,7 @@ from hostile_requests import (
     turns,
     write,
 )
+from msgspec.structs import replace
 from node_commits import wire
 from node_process import Node
 
@@ -175,6 +176,18 @@ def large_manifests(node: Node) -> Attack:
     return Attack(port=node.port, calls=list(manifests(60)), seconds=ATTACK_S)
 
 
+def cold_enclaves(node: Node) -> Attack:
+    """Return commits without valid signatures to enclaves whose Manifests do not fit into memory together."""
+    owner, stranger, enclaves = new_key(), new_key(), list[bytes]()
+    for _ in range(40):
+        manifest = found(owner, {**grants_manifest(owner), "meta": {"n": len(enclaves)}})
+        post(node, Call(wire(manifest)))
+        enclaves.append(manifest.enclave)
+    commits = [write(stranger, enclaves[i % 40], "note", f"n{i}") for i in range(4000)]
+    calls = [Call(wire(replace(commit, sig=bytes(64)))) for commit in commits]
+    return Attack(port=node.port, calls=calls, seconds=ATTACK_S, connections=64)
+
+
 def slow_sources(node: Node) -> Attack:
     calls = list(orders(node.seq_pub, [f"http://{ATTACKER}:{SLOW_PORT}"] * 16))
     return Attack(port=node.port, calls=calls, seconds=ATTACK_S, slow_port=SLOW_PORT)
@@ -191,6 +204,7 @@ ATTACKS: dict[str, Callable[[Node], Attack]] = {
     "8 subscriptions and gates": subscriptions,
     "9 heavy queries and slow DNS": heavy,
     "10 large Manifests": large_manifests,
+    "10b unsigned commits to large enclaves": cold_enclaves,
     "11 slow sources of imports": slow_sources,
     "12 import bombs": bombs,
 }

@@ -63,7 +63,7 @@ class Load:
 
 
 def _request(body: bytes) -> bytes:
-    head = b"POST / HTTP/1.1\r\nhost: node\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n"
+    head = b"POST / HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n"
     return head % len(body) + body
 
 

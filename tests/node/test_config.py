@@ -17,6 +17,7 @@ from enc.node.config import (
     SECTIONS,
     LimitSettings,
     NodeConfig,
+    ProxySettings,
     RateSettings,
     describe,
     load_config,
@@ -418,10 +419,22 @@ def test_dev_opens_private_endpoints_and_lifts_the_limits_of_one_address() -> No
     assert [each.incoming_bytes_per_address for each in limits] == [32 << 20, 0]
 
 
-@pytest.mark.parametrize("host", ["https://a.example", "a.example:80/", "a b", "", "a@b"])
+def test_addresses_have_shares_where_they_stand_for_one_client() -> None:
+    behind = LimitSettings(connections_per_address=0)
+    assert NodeConfig().shares_by_address
+    assert not NodeConfig(limits=behind).shares_by_address
+    assert NodeConfig(limits=behind, proxy=ProxySettings(trusted=("127.0.0.1",))).shares_by_address
+    assert not NodeConfig(dev=True).shares_by_address
+
+
+@pytest.mark.parametrize("host", ["https://a.example", "a.example:80/", "a b", "", "a@b", "ö" * 70])
 def test_what_is_no_name_of_a_host(host: str) -> None:
     with pytest.raises(MisuseError, match="hosts: expected a list of names"):
         load_config(None, {}, {"hosts": [host]})
+
+
+def test_a_host_s_name_in_any_script() -> None:
+    assert load_config(None, {}, {"hosts": ["münchen.example"]}).hosts == ("münchen.example",)
 
 
 # Descriptions

@@ -1,12 +1,13 @@
-"""Answers whose body is read, and connections that are not used because of the address they reached."""
+"""Answers whose body is read, and addresses to which no connection is made."""
 
 import asyncio
+import socket
 
 import pytest
 
 from enc.runtime import checked_http_async
-from enc.runtime.checked_http_async import EndpointAnswer
-from enc.runtime.endpoints import network_of
+from enc.runtime.checked_http_async import EndpointAnswer, EndpointCaller
+from enc.runtime.endpoints import Address, network_of
 from tests.runtime.endpoint_server import OK, PATIENCE_S, PUBLIC, Handler, World, at, endless, says, serving
 
 URL = "http://hook.example/"
@@ -47,30 +48,32 @@ def test_the_body_of_an_error_is_not_read() -> None:
     assert asked(endless(b"HTTP/1.1 404 No\r\n\r\n", b"x" * 65536)) == EndpointAnswer("status 404")
 
 
-def test_nothing_is_sent_to_an_address_that_is_not_allowed() -> None:
-    got: list[bytes] = []
-
-    async def handler(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        got.append(await reader.read())
-
+def test_an_address_that_is_not_allowed_gets_no_connection() -> None:
     async def work(seen: list[str]) -> tuple[str | None, EndpointAnswer | None]:
-        world = World()
-        async with serving(world, handler) as ended:
-            caller = world.caller(allow_private=True)
+        caller = world.caller(allow_private=True)
 
-            def reached(address: str) -> bool:
-                seen.append(address)
-                return False
+        def may_connect(address: str) -> bool:
+            seen.append(address)
+            return False
 
-            answers = await caller.call(URL, b"{}", reached), await caller.ask(URL, b"{}", reached, max_answer=9)
-            while len(ended) < 2:
-                await asyncio.sleep(0)
-            return answers
+        return await caller.call(URL, b"{}", may_connect), await caller.ask(URL, b"{}", may_connect, max_answer=9)
 
-    seen: list[str] = []
+    world, seen = World(), list[str]()
     assert asyncio.run(work(seen)) == (None, None)
     assert seen == [PUBLIC] * 2
-    assert b"".join(got) == b""
+    assert world.dialled == []
+
+
+def test_a_call_has_failed_if_one_address_did_not_answer_and_the_next_is_not_allowed() -> None:
+    async def refuse(address: Address) -> socket.socket:
+        raise OSError("no route")
+
+    async def work() -> str | None:
+        caller = EndpointCaller(timeout_s=1, most=1, allow_private=True, resolve=world.resolve, dial=refuse)
+        return await caller.call(URL, b"{}", lambda address: address == "1.1.1.1")
+
+    world = World([at("1.1.1.1", "1.1.1.2")])
+    assert asyncio.run(work()) == checked_http_async.NO_CONNECTION
 
 
 @pytest.mark.parametrize(

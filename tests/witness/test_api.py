@@ -1,6 +1,7 @@
 """What a witness publishes over HTTP, and what it rejects."""
 
 import random
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -8,8 +9,9 @@ from msgspec.json import decode, encode
 
 from enc.core.trees.cosigning import parse_cosigned
 from enc.core.trees.tree_head import wire_head
+from enc.runtime.fair_share import FairShare
 from enc.version import __version__
-from enc.witness import api, http_util
+from enc.witness import http_util
 from tests.client.migration.moving import Moving
 from tests.witness.staged_witness import StagedWitness
 
@@ -145,10 +147,26 @@ def test_the_addresses_of_one_subscriber_share_a_rate(moving: Moving, looked: St
 
 
 def test_so_many_requests_at_a_time(looked: StagedWitness, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(api, "MAX_REQUESTS", 0)
+    monkeypatch.setattr(looked.service.app, "_places", FairShare(0))
     assert refused(looked, "GET", "/") == (503, "UNAVAILABLE")
-    monkeypatch.setattr(api, "MAX_REQUESTS", 1)
-    assert looked.get("/")
+    monkeypatch.setattr(looked.service.app, "_places", FairShare(1))
+    for _ in range(2):
+        assert looked.get("/")
+
+
+@pytest.mark.parametrize(("most", "expected"), [(128, 503), (0, 200)])
+def test_one_address_leaves_requests_for_others(moving: Moving, tmp_path: Path, most: int, expected: int) -> None:
+    """Also if their bodies never end. Behind a proxy, all requests have one address."""
+    witness = StagedWitness(moving.stage, moving.enclave.id, tmp_path, connections_per_address=most)
+    try:
+        places = witness.service.app._places
+        while places.take("127.0.0.1"):  # as requests that go on
+            pass
+        assert witness.ask("GET", "/").status_code == expected
+        witness.asker = "192.0.2.1"
+        assert witness.ask("GET", "/").status_code == 200
+    finally:
+        witness.close()
 
 
 def test_a_fault_of_its_own_says_nothing_more(looked: StagedWitness, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -17,6 +17,7 @@ from functools import cache
 from urllib.parse import urlsplit
 
 import structlog
+from msgspec import structs
 from msgspec.json import encode
 from starlette.types import Receive, Scope, Send
 
@@ -104,8 +105,9 @@ class Node:
         self.metrics = Metrics()
         self._allowed = frozenset(config.admission.allow)
         self.states = StateCache(store)
-        replies = CommitReplies(self.loop, self.metrics.count_results)
-        self.hub = SubscriptionHub(config.limits.subscriptions)
+        shares = config.shares_by_address
+        replies = CommitReplies(self.loop, config.limits.waiting_commits, self.metrics.count_results, by_address=shares)
+        self.hub = SubscriptionHub(config.limits.subscriptions, by_address=shares)
         self.retention_sweeper = RetentionSweeper(
             store, config.retention.purge_after_s * 1000, int(config.retention.sweep_interval_s * 1000)
         )
@@ -127,7 +129,7 @@ class Node:
         identities, addresses = self._rate_limiters()
         pool = signatures or SignaturePool(0)
         self.admission = Admission(self._validator(identities), self.sequencer, replies.reject, pool)
-        self.intake = CommitIntake(self.loop, self.admission, replies, config.limits.waiting_commits)
+        self.intake = CommitIntake(self.loop, self.admission, replies)
         self._build_apis(identities, addresses)
         self.push_supervisor = None
         if sender_cores is not None:
@@ -199,6 +201,7 @@ class Node:
             max_subscriptions=limits.subscriptions_per_connection,
             max_buffer=limits.subscriber_buffer_bytes,
             max_websockets=limits.websockets,
+            by_address=self.config.shares_by_address,
         )
         self.ws = WebSocketApi(self.intake, reads, self.hub, addresses, ws_limits, self.key.public)
         self.app = with_cors(self._app, self.config.cors.origins)
@@ -278,6 +281,8 @@ class Node:
             self.loop.call_soon_threadsafe(self.hub.publish, steps)
 
     def _checkpoint(self, enclave: bytes, hold_ms: int, request: SpentRequest) -> Checkpoint:
+        if not self.config.shares_by_address:
+            request = structs.replace(request, address=None)
         future = self.sequencer.call(lambda: self.sequencer.checkpoint(enclave, hold_ms, request))
         try:
             return future.result(PROBE_S)

@@ -19,7 +19,7 @@ from msgspec import Meta, Struct, structs
 from enc.core.primitives.encoding import MAX_INT
 from enc.runtime.log_options import Level, LogFormat
 from enc.runtime.serving.limits import ServingLimits
-from enc.runtime.serving.sites import SiteRules
+from enc.runtime.serving.sites import SiteRules, ascii_name
 from enc.runtime.settings import SettingSource, SettingsReader
 
 if TYPE_CHECKING:
@@ -39,8 +39,12 @@ _HEX64 = re.compile(r"[0-9a-f]{64}").fullmatch
 _HEX64_OR_NONE = re.compile(r"([0-9a-f]{64})?").fullmatch
 _URL = re.compile(r"(https?://[^/\s?#@]+(/[^\s?#]*)?)?").fullmatch
 _REGISTRY = re.compile(r"(https?://[^/\s?#@]+(/[^\s?#]*)?#[0-9a-f]{64}(:[0-9a-f]{64})?)?").fullmatch
-_NAME = re.compile(r"[A-Za-z0-9._-]+|\[?[0-9A-Fa-f:.]+\]?").fullmatch
+_ASCII_NAME = re.compile(r"[A-Za-z0-9._-]+|\[?[0-9A-Fa-f:.]+\]?").fullmatch
 _ORIGIN = re.compile(r"\*|https?://[^/\s?#@]+").fullmatch
+
+
+def _is_name(text: str) -> bool:
+    return _ASCII_NAME(ascii_name(text.lower())) is not None
 
 
 def _is_network(text: str) -> bool:
@@ -103,7 +107,13 @@ class LimitSettings(Struct, frozen=True, kw_only=True):
     subscriptions_per_connection: Annotated[int, _number("Most subscriptions of one WebSocket.", 1, _MANY)] = 64
     subscriptions: Annotated[int, _number("Most subscriptions of all WebSockets.", 1, _MANY)] = 16_384
     waiting_commits: Annotated[
-        int, _number("Commits that may wait to become durable; above it: UNAVAILABLE with Retry-After.", 1, _MANY)
+        int,
+        _number(
+            "Commits that may wait to become durable, half of them from one address; above it: UNAVAILABLE with "
+            "Retry-After.",
+            1,
+            _MANY,
+        ),
     ] = 8192
     subscriber_buffer_bytes: Annotated[
         int,
@@ -270,17 +280,19 @@ class PushSettings(Struct, frozen=True, kw_only=True):
     unsent_bytes: Annotated[int, _size("Memory for all batches in flight.", 1 << 40, 32 * _MIB)] = 128 * _MIB
     host_per_s: Annotated[
         float,
-        _real("Most deliveries to one host, for all its endpoints together; 0: no limit.", 0, 1e6, "per second"),
+        _real("Most requests to one host, and to one address; 0: no limit.", 0, 1e6, "per second"),
     ] = 100.0
     host_bytes_per_s: Annotated[
         int, _size("Most bytes per second to one host, and to one address; 0: no limit.", 1 << 40, 0)
     ] = 8 * _MIB
-    host_connections: Annotated[int, _number("Most concurrent requests to one host; 0: no limit.", 0, 4096)] = 64
+    host_connections: Annotated[
+        int, _number("Most concurrent requests to one host, and to one address; 0: no limit.", 0, 4096)
+    ] = 64
     require_challenge: Annotated[
         bool, _switch("Send batches only to endpoints that have answered a challenge with their recipient's key.")
     ] = True
     confirmed_days: Annotated[
-        float, _real("How long an endpoint stays confirmed before it gets another challenge.", 0.01, 36_500, "days")
+        float, _real("How long a confirmation is valid; it is renewed from half of this time on.", 0.01, 36_500, "days")
     ] = 30.0
     unconfirmed_days: Annotated[
         float,
@@ -360,7 +372,7 @@ class NodeConfig(Struct, frozen=True, kw_only=True):
         _list(
             "Names under which clients reach the node. If set, or on loopback, other values of Host get 421.",
             "names",
-            _NAME,
+            _is_name,
         ),
     ] = ()
     public_url: Annotated[
@@ -419,6 +431,20 @@ class NodeConfig(Struct, frozen=True, kw_only=True):
     def host_connections(self) -> int:
         """`push.host_connections`; 0 (no limit) if `dev`."""
         return 0 if self.dev else self.push.host_connections
+
+    @property
+    def shares_by_address(self) -> bool:
+        """Whether each address has a share of what all have together: not if `dev`, and not if an
+        address may have any number of connections, as that of a proxy, unless the proxy is trusted.
+        """
+        return not self.dev and bool(self.limits.connections_per_address or self.proxy.trusted)
+
+    @property
+    def max_hold_s(self) -> float | None:
+        """Longest time that an endpoint is held after failures, if `dev`: developers start receivers
+        late and correct URLs.
+        """
+        return 3.0 if self.dev else None
 
     @property
     def serving_limits(self) -> ServingLimits:

@@ -25,6 +25,7 @@ from enc.node.store.sqlite.store import SqliteStore
 from enc.node.store.store_interface import Store
 from enc.runtime.checked_http import authorities
 from enc.runtime.logs import setup_logs
+from enc.runtime.serving.descriptors import raise_file_limit
 from enc.runtime.signals import end_on_next_signal
 
 SAMPLE = 16
@@ -133,6 +134,7 @@ def _check_registry(store: Store, config: NodeConfig) -> None:
 def run(config: NodeConfig) -> int:
     """Run a node until it is stopped; return its exit code."""
     setup_logs(config.log_level, config.log_format)
+    raise_file_limit(config.limits.connections)
     authorities(config.push.ca_file, "push.ca_file")  # fail now: the sender reads the file later, in another process
     try:
         config.data_path.mkdir(mode=0o700, parents=True, exist_ok=True)

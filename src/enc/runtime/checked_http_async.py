@@ -51,8 +51,8 @@ NOT_HTTP = "the answer is not HTTP"
 TOO_LONG = "the answer is too long"
 
 Dial = Callable[[Address], Awaitable[socket.socket]]
-Reached = Callable[[str], bool]
-"""Gets the address, or the network, to which there is a connection. Returns whether to send."""
+MayConnect = Callable[[str], bool]
+"""Gets the address, or the network, before a connection to it. Returns whether to connect."""
 
 
 class EndpointAnswer(Struct, frozen=True):
@@ -62,12 +62,12 @@ class EndpointAnswer(Struct, frozen=True):
     body: bytes = b""
 
 
-def _send_to_all(address: str) -> bool:
+def _connect_to_all(address: str) -> bool:
     return True
 
 
 class _NotAllowed(Exception):
-    """Nothing may be sent to the address now."""
+    """No connection may be made to the address now."""
 
 
 class _Failed(Exception):
@@ -105,27 +105,27 @@ class EndpointCaller:
         # One thread for each call: a name whose servers do not answer must not delay other names.
         self._threads = ThreadPoolExecutor(most, thread_name_prefix="names")
 
-    async def call(self, url: str, body: bytes, reached: Reached = _send_to_all) -> str | None:
+    async def call(self, url: str, body: bytes, may_connect: MayConnect = _connect_to_all) -> str | None:
         """POST the body. Return "" if the answer is 2xx and arrives in time, otherwise the reason.
-        None: nothing was sent, since `reached` did not allow it.
+        None: nothing was sent, since `may_connect` did not allow it.
         """
-        answer = await self._call(url, body, reached, _Answer())
+        answer = await self._call(url, body, may_connect, _Answer())
         return None if answer is None else answer.error
 
     async def ask(
-        self, url: str, body: bytes, reached: Reached = _send_to_all, *, max_answer: int
+        self, url: str, body: bytes, may_connect: MayConnect = _connect_to_all, *, max_answer: int
     ) -> EndpointAnswer | None:
         """POST the body, as `call`, and read the body of the answer, of at most this many bytes."""
-        return await self._call(url, body, reached, _Answer(max_answer))
+        return await self._call(url, body, may_connect, _Answer(max_answer))
 
-    async def _call(self, url: str, body: bytes, reached: Reached, answer: "_Answer") -> EndpointAnswer | None:
+    async def _call(self, url: str, body: bytes, may_connect: MayConnect, answer: "_Answer") -> EndpointAnswer | None:
         try:
             endpoint = parse_endpoint(url, allow_private=self._allow_private)
         except InvalidEndpointUrl:
             return EndpointAnswer(NOT_CALLED)
         try:
             async with asyncio.timeout(self._timeout_s):
-                status = await self._post(endpoint, body, reached, answer)
+                status = await self._post(endpoint, body, may_connect, answer)
         except TimeoutError:
             return EndpointAnswer(TIMED_OUT)
         except _Failed as e:
@@ -134,11 +134,9 @@ class EndpointCaller:
             return None
         return EndpointAnswer("", answer.body) if 200 <= status < 300 else EndpointAnswer(f"status {status}")
 
-    async def _post(self, endpoint: HttpEndpoint, body: bytes, reached: Reached, answer: "_Answer") -> int:
-        address, connection = await self._connect(await self._addresses(endpoint))
+    async def _post(self, endpoint: HttpEndpoint, body: bytes, may_connect: MayConnect, answer: "_Answer") -> int:
+        connection = await self._connect(await self._addresses(endpoint), may_connect)
         try:
-            if not reached(network_of(address)):
-                raise _NotAllowed
             transport = await self._open(connection, endpoint, answer)
         except BaseException:
             connection.close()
@@ -165,12 +163,14 @@ class EndpointCaller:
             raise _Failed(NO_ADDRESS)
         return found[:MAX_ADDRESSES]
 
-    async def _connect(self, addresses: list[Address]) -> tuple[Address, socket.socket]:
+    async def _connect(self, addresses: list[Address], may_connect: MayConnect) -> socket.socket:
         """Connect to the first that answers; each gets an equal part of the time."""
-        for address in addresses:
+        for number, address in enumerate(addresses):
+            if not may_connect(network_of(address)):
+                raise _Failed(NO_CONNECTION) if number else _NotAllowed
             with suppress(OSError):  # TimeoutError is one
                 async with asyncio.timeout(self._timeout_s / len(addresses)):
-                    return address, await self._dial(address)
+                    return await self._dial(address)
         raise _Failed(NO_CONNECTION)
 
     async def _open(

@@ -57,6 +57,9 @@ class _Queue:
     missing: int = 0
     is_suspended: bool = False
     registrar: int = 0
+    failures: int = 0
+    confirmed_to: str = ""
+    renew_at: int = 0
     batches: dict[int, _Batch] = field(default_factory=dict)
 
     def having(self, state: int) -> list[_Batch]:
@@ -119,7 +122,7 @@ class PushMemory:
             if change.url is not None:
                 queue = self._queue(change.identity, change.url)
                 if queue.confirmed_at is None:
-                    queue.challenges = queue.held_until = queue.missing = 0
+                    queue.challenges = queue.held_until = queue.missing = queue.failures = 0
                     queue.registrar = list(self._endpoints).index(event.enclave) + 1
         if step.recipients:
             self._outbox.append(_Waiting(event, step.recipients, counts[event.type]))
@@ -156,8 +159,9 @@ class PushMemory:
                 push_seq = min(waiting)[1]
                 batch = queue.batches[push_seq]
                 state = queue.confirmed_at, queue.challenges, queue.missing, queue.registrar
+                past = queue.failures, queue.confirmed_to, queue.renew_at
                 found.append(
-                    DueBatch(queue.number, push_seq, queue.identity, queue.url, batch.tries, batch.bytes, *state)
+                    DueBatch(queue.number, push_seq, queue.identity, queue.url, batch.tries, batch.bytes, *state, *past)
                 )
         return found[:limit]
 
@@ -234,10 +238,12 @@ class PushMemory:
             if not result.error:
                 batch.state, batch.settled_at = DELIVERED, result.at
                 queue.delivered += 1
-                queue.missing = 0
+                queue.missing = queue.failures = queue.held_until = 0
                 continue
             queue.last_error, queue.last_error_at = result.error[:MAX_ERROR], result.at
-            queue.missing = result.missing
+            queue.missing, queue.failures, queue.held_until = result.missing, result.failures, result.resume_at
+            if result.must_confirm:
+                queue.confirmed_at, queue.challenges = None, 0
             if result.suspend_until is not None:
                 queue.confirmed_at, queue.challenges, queue.missing, queue.is_suspended = None, 0, 0, True
                 queue.held_until = result.suspend_until
@@ -253,12 +259,15 @@ class PushMemory:
 
     def _record_challenge(self, queue: _Queue, result: ChallengeResult) -> None:
         if result.error:
-            queue.confirmed_at, queue.held_until = None, result.held_until
+            if result.is_confirmed:
+                queue.renew_at = result.held_until
+            else:
+                queue.confirmed_at, queue.held_until = None, result.held_until
             queue.challenges += 1
             queue.last_error, queue.last_error_at = result.error[:MAX_ERROR], result.at
         else:
-            queue.confirmed_at, queue.is_suspended = result.at, False
-            queue.challenges = queue.held_until = queue.missing = 0
+            queue.confirmed_at, queue.confirmed_to, queue.is_suspended = result.at, result.address, False
+            queue.challenges = queue.held_until = queue.missing = queue.failures = queue.renew_at = 0
 
     def expire_unconfirmed(self, made_before: int, now: int, limit: int = 10_000) -> int:
         old = [
@@ -293,7 +302,8 @@ class PushMemory:
         for queue in self._queues.values():
             if identity in (None, queue.identity) and url in (None, queue.url):
                 if queue.held_until:
-                    queue.registrar = queue.challenges = queue.held_until = queue.missing = 0
+                    queue.registrar = 0 if queue.confirmed_at is None else queue.registrar
+                    queue.challenges = queue.held_until = queue.missing = queue.failures = queue.renew_at = 0
                 for batch in queue.having(DEAD):
                     batch.state, batch.tries, batch.next_try = WAITING, 0, now
                     count += 1

@@ -15,9 +15,11 @@ from enc.core.machine.memory import EnclaveMemory
 from enc.core.machine.state import ClosedBundle, EnclaveState
 from enc.core.primitives.types import Commit, Event, KeyRecord, RecordKind, Target, TreeHead
 from enc.core.rules.content import revised_id
+from enc.core.rules.policy_types import Policy
 from enc.core.trees.state_key import DELETED
+from enc.node.store import spent_requests
 from enc.node.store.events import EventWithStatus, RawEvent, SearchItem, search_item
-from enc.node.store.spent_requests import SpentRequest, check_unspent
+from enc.node.store.spent_requests import SpentRequest, check_unspent, too_many_spent
 from enc.node.store.steps import AppendRun, Step
 from enc.node.store.store_interface import Charge, ReadRights, Usage
 from enc.testing.memory_push import PushMemory
@@ -164,12 +166,14 @@ class MemoryStore(PushMemory):
         kept = [each for each in self._spent.values() if each.until > clock]
         own = [each for each in kept if each.identity == request.identity]
         wait = min((each.until for each in own or kept), default=clock) - clock
-        check_unspent(request.digest in self._spent, len(kept), len(own), wait)
+        check_unspent(request.digest in self._spent, len(own), wait)
+        if len(kept) >= spent_requests.MAX_SPENT:
+            raise too_many_spent(wait)
         self._spent = {each.digest: each for each in [*kept, request]}
 
     # Enclaves
 
-    def load(self, enclave: bytes) -> EnclaveState | None:
+    def load(self, enclave: bytes, policy: Policy | None = None) -> EnclaveState | None:
         found = self._all.get(enclave)
         return found.state if found else None
 

@@ -39,6 +39,7 @@ from enc.core.errors import (
 from enc.core.primitives.encoding import decode_json, unhex
 from enc.core.trees.cosigning import wire_cosigned
 from enc.core.trees.tree_head import WireHead, head_from_wire
+from enc.runtime.fair_share import FairShare
 from enc.runtime.rate_limit import RateLimiter, address_key
 from enc.version import __version__
 from enc.witness.http_util import JSON, body, enclave_id, error_response, number, page, tagged
@@ -46,7 +47,7 @@ from enc.witness.ledger import HeadLedger, LedgerRow
 from enc.witness.watcher import Watch
 
 MAX_REQUESTS = 256
-"""Requests served at the same time."""
+"""Requests served at the same time, also incomplete ones; an address has a fair share of them."""
 LINES = "application/x-ndjson"
 
 _log = structlog.get_logger("enc.witness")
@@ -70,10 +71,18 @@ class WitnessApi:
     """An ASGI application."""
 
     def __init__(
-        self, key: bytes, ledger: HeadLedger, watches: Mapping[bytes, Watch], rates: RateLimiter, interval: float
+        self,
+        key: bytes,
+        ledger: HeadLedger,
+        watches: Mapping[bytes, Watch],
+        rates: RateLimiter,
+        interval: float,
+        *,
+        by_address: bool = True,
     ):
+        """`by_address`: whether each address has a share of the requests: not behind a proxy."""
         self._key, self._ledger, self._watches, self._rates, self._interval = key, ledger, watches, rates, interval
-        self._requests = 0
+        self._places, self._by_address = FairShare(MAX_REQUESTS), by_address
         routes = [
             Route("/", self._get(self._identity), methods=["GET"]),
             Route("/enclaves", self._get(self._enclaves), methods=["GET"]),
@@ -87,9 +96,10 @@ class WitnessApi:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             return
-        self._requests += 1
+        address = address_key(scope["client"][0] if scope.get("client") else "") if self._by_address else None
+        has_place = self._places.take(address)
         try:
-            if self._requests > MAX_REQUESTS:
+            if not has_place:
                 raise Unavailable("too many requests at a time", retry_after_ms=1000)
             scope["app"] = self  # makes the router raise, so that errors are answered here
             await self._router(scope, receive, send)
@@ -103,7 +113,8 @@ class WitnessApi:
             _log.error("unexpected", path=scope["path"][:200], error=type(e).__name__)
             await error_response(InternalError("the witness failed"))(scope, receive, send)
         finally:
-            self._requests -= 1
+            if has_place:
+                self._places.release(address)
 
     def _get(self, make: Make) -> Callable[[Request], Awaitable[Response]]:
         async def handle(request: Request) -> Response:

@@ -19,6 +19,7 @@ from enc.client.wire.flow import Flow, run_async
 from enc.client.wire.transport import AsyncTransport
 from enc.runtime.clock import now_ms
 from enc.runtime.rate_limit import RateLimiter
+from enc.runtime.serving.descriptors import raise_file_limit
 from enc.runtime.serving.server import Server
 from enc.runtime.serving.server_config import server_config
 from enc.runtime.serving.sites import SiteRules
@@ -53,7 +54,8 @@ class Service:
         self._setup = Setup(first, identity, None, ledger, 0, nodes=nodes, registry=registry)
         self.watches = {each.enclave: self._watch(each, ledger) for each in followed}
         rates = RateLimiter(SUBMITTED_PER_S, SUBMITTED_BURST, time.monotonic, MAX_ADDRESSES, TOO_MANY)
-        self.app = WitnessApi(identity.public, ledger, self.watches, rates, config.interval_s)
+        by_address = config.connections_per_address > 0
+        self.app = WitnessApi(identity.public, ledger, self.watches, rates, config.interval_s, by_address=by_address)
 
     def _watch(self, followed: FollowedEnclave, ledger: HeadLedger) -> Watch:
         if followed.sequencer is not None and ledger.load(followed.enclave) is None:
@@ -102,6 +104,7 @@ async def _serve(config: WitnessConfig, identity: Identity, ledger: HeadLedger, 
 
 def run(config: WitnessConfig, identity: Identity, listening: socket.socket) -> int:
     """Run a witness until a signal stops it; return the exit code."""
+    raise_file_limit(config.limits.connections)
     followed = [each.enclave for each in config.followed()]
     ledger = HeadLedger(config.folder, identity.key, now_ms, followed, config.keep_heads)
     try:

@@ -69,6 +69,20 @@ def test_a_handler_may_use_the_loop_s_threads_while_pushes_wait_for_it(post: Pos
         assert post.seqs(receiver) == [0, 1]
 
 
+def test_a_push_to_another_path_is_logged_with_the_one_that_is_expected(
+    post: Post, caplog: pytest.LogCaptureFixture
+) -> None:
+    """As behind a proxy that removes a prefix."""
+    with served(post.receiver()) as http:
+        for method, path in (("GET", "/favicon.ico"), ("POST", "/" + "x" * 200), ("POST", "/other")):
+            assert http.request(method, path, content=b"{}", headers=JSON).status_code == 404
+    found = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+    shown = "/" + "x" * 99
+    assert found == [
+        f"a request to '{shown}' was rejected: pushes are accepted at '/hook'; a proxy must keep the URL's path"
+    ]
+
+
 def test_what_http_says_no_to(post: Post) -> None:
     good = push(1, *post.enclave())
     with served(post.receiver(max_body=2 * len(good)).app) as http:

@@ -1,15 +1,17 @@
 """Live events reach subscribers in short slices of the loop's time, in turn by their addresses."""
 
 import asyncio
+from collections.abc import Callable, Iterator
 from itertools import pairwise
 from typing import Any
 
 import pytest
+from structlog.testing import capture_logs
 
 from enc.core.rules.v2.access import PolicyV2
 from enc.node.api import live_events
 from enc.node.api.fair_slots import FairSlots
-from enc.node.api.live_events import SLICE_S, Backlog, LiveEvents
+from enc.node.api.live_events import SLICE_S, Backlog, LiveEvents, Work
 from enc.node.api.subscriptions import QuerySubscription, SubscriptionHub
 from tests.core.world import give
 from tests.node.api.websocket_stage import ROOM, Reader, Socket, Stage, quiet
@@ -302,3 +304,66 @@ async def test_a_task_that_is_cancelled_frees_its_slot(is_granted: bool) -> None
     await asyncio.gather(*tasks, return_exceptions=True)
     async with asyncio.timeout(20), slots.hold("b"):
         pass
+
+
+# Faults
+
+
+async def unused(address: str, task: Callable[[], object]) -> None:
+    raise AssertionError("no step of this test takes long")
+
+
+async def test_a_fault_in_one_backlog_does_not_end_the_deliveries_of_others() -> None:
+    live, done = LiveEvents(), list[str]()
+    broken, good = Backlog("a"), Backlog("b")
+
+    def fails(backlog: Backlog) -> Work:
+        yield None
+        live.take(backlog)
+        raise RuntimeError("a fault")
+
+    def works(backlog: Backlog) -> Work:
+        while live.take(backlog) is not None:
+            done.append(backlog.address)
+            yield None
+
+    def arrive(backlog: Backlog, begin: Callable[[Backlog], Work]) -> Iterator[None]:
+        live.put(backlog, [], 1, begin)
+        yield
+        if begin is fails:
+            raise RuntimeError("another")
+
+    with capture_logs() as logs:
+        for _ in range(2):
+            live.spread(arrive(broken, fails))
+            live.spread(arrive(good, works))
+            live.run(unused)
+            await quiet()
+    assert (done, live.bytes) == (["b", "b"], 0)
+    assert [entry["event"] for entry in logs] == ["internal_error"] * 4
+
+
+async def test_a_fault_with_one_subscription_does_not_end_live_events() -> None:
+    stage = Stage()
+    enclave = stage.found()
+    bob, carol = stage.reader("bob", enclave), stage.reader("carol", enclave)
+    socket, other = await subscribed(stage, bob, "10.0.0.1"), await subscribed(stage, carol, "10.0.0.2")
+    (subscription,) = (
+        s
+        for at in stage.hub._by_enclave[enclave].by_address.values()
+        for s in at.subscriptions
+        if at.backlog.address == "10.0.0.1"
+    )
+
+    def fails(_: QuerySubscription) -> None:
+        raise RuntimeError("a fault")
+
+    subscription.on_skipped, subscription.fell_behind = fails, True
+    with capture_logs() as logs:
+        first = stage.talk(enclave, 1)
+        assert [carol.event(m) for m in await other.rest()] == first
+    assert [entry["event"] for entry in logs] == ["internal_error"]
+    subscription.fell_behind = False
+    second = stage.talk(enclave, 1)
+    assert [bob.event(m) for m in await socket.rest()] == [*first, *second]
+    assert [carol.event(m) for m in await other.rest()] == second

@@ -9,7 +9,7 @@ import pytest
 
 from enc.core.errors import RateLimited, Unavailable
 from enc.node.api import read_pool
-from enc.node.api.read_pool import STEP_S, TOKEN_S, ReadPool
+from enc.node.api.read_pool import STEP_S, TOKEN_S, UNPROVED_TOKEN_S, ReadPool
 from enc.node.read.steps import Steps, finish
 from enc.runtime.rate_limit import RateLimiter
 
@@ -193,10 +193,29 @@ async def test_who_owes_is_told_when_to_come_back() -> None:
 
 async def test_an_identity_that_is_not_proved_is_not_charged() -> None:
     pool = Pool()
-    pool.ask("a", pool.read("x", 100, TOKEN_S))
+    pool.ask("a", pool.read("x", 10, TOKEN_S))
     await pool.all()
     assert len(pool.identities) == 0
+
+
+async def test_an_address_pays_more_as_long_as_no_identity_is_proved() -> None:
+    """At an address's default rate, these reads may use half a core, as those of one identity."""
+    pool = Pool()
+    pool.ask("a", pool.read("x", 100, UNPROVED_TOKEN_S))
+    await pool.all()
     assert await tokens_left(pool.addresses, "a") == 1901
+
+
+async def test_work_that_the_node_begins_itself_costs_what_a_proved_read_does() -> None:
+    pool = Pool()
+
+    def work() -> None:
+        pool.now += 10 * TOKEN_S
+
+    done = asyncio.get_running_loop().create_task(pool.pool.run_own("a", work))
+    await pool.all()
+    await done
+    assert await tokens_left(pool.addresses, "a") == 1991
 
 
 # Bounds

@@ -8,6 +8,8 @@ import pytest
 
 from enc.core.primitives.sealing import NONCE_SIZE
 from enc.core.session.envelope import seal_request
+from enc.node.config import LimitSettings, NodeConfig
+from enc.node.store import spent_requests
 from enc.testing.memory_store import MemoryStore
 from tests.node.served import NODE, PATHS, SMALL, Clock, Enclave, Json, Served, bad, good, sqlite
 
@@ -92,3 +94,18 @@ def test_a_hold_that_is_not_allowed_uses_no_space(node: Served) -> None:
         assert refusal(node, request) == refusal(node, request) != "DUPLICATE"
     assert isinstance(node.store, MemoryStore)
     assert node.store._spent == {}
+
+
+@pytest.mark.parametrize(("most", "accepted"), [(512, 1), (0, 2)])
+def test_one_address_leaves_room_for_the_holds_of_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, most: int, accepted: int
+) -> None:
+    """Unless it stands for many, as that of a proxy may."""
+    monkeypatch.setattr(spent_requests, "MAX_SPENT", 2)
+    store = sqlite(tmp_path)
+    with Served(NodeConfig(port=0, limits=LimitSettings(connections_per_address=most)), store=store) as node:
+        enclave = node.found(SMALL)
+        for _ in range(accepted):
+            post(node, hold(enclave))
+        assert refusal(node, hold(enclave)) == "RATE_LIMITED"
+    store.close()

@@ -493,10 +493,11 @@ async def test_commits_that_wait_are_bounded_by_their_bytes_too(monkeypatch: pyt
     stage, settled = Stage(), list[Any]()
     stage.admitting = False
     intake = stage.intake
-    intake.submit(b"x" * 99, lambda result, _: settled.append(result))
+    intake.submit(b"x" * 49, lambda result, _: settled.append(result))
     intake.submit(b"x", lambda result, _: settled.append(result))
     with pytest.raises(Unavailable):
         intake.submit(b"x", lambda result, _: None)
+    intake.submit(b"x" * 25, lambda result, _: settled.append(result), "another address")
     await quiet()
     stage.replies._reply([(sender, Unavailable("later"), None) for _, sender, _ in stage._arrivals])
-    assert (len(settled), intake.waiting, stage.replies.bytes) == (2, 0, 0)
+    assert (len(settled), intake.waiting, stage.replies._bytes.used) == (3, 0, 0)

@@ -193,6 +193,42 @@ async def test_one_connection_has_a_bounded_number_of_subscriptions() -> None:
     assert [m["sub_id"] for m in await socket.rest()] == ["again"]
 
 
+async def test_one_address_leaves_subscriptions_for_others() -> None:
+    stage = Stage(subscriptions=8, by_address=True)
+    enclave = stage.found()
+    bob = stage.reader("bob", enclave)
+    sockets = [Socket(stage, "10.0.0.1") for _ in range(3)]
+    for socket in sockets:
+        socket.say(*(bob.query(str(i), id="00" * 32) for i in range(2)))
+    found = [m for socket in sockets for m in await socket.rest()]
+    assert [m["sub_id"] for m in found if m["type"] == "EOSE"] == ["0", "1", "0", "1"]
+    errors = [(m["code"], m["message"]) for m in found if m["type"] == "Error"]
+    assert errors == [("RATE_LIMITED", "too many subscriptions from this address")] * 2
+    other = Socket(stage, "10.0.0.2")
+    other.say(bob.query("s", id="00" * 32))
+    assert (await other.next())["type"] == "EOSE"
+    assert stage.hub.count == 5
+    for socket in (*sockets, other):
+        await socket.hang_up()
+    await quiet()
+    assert stage.hub.count == 0
+
+
+async def test_one_address_leaves_websockets_for_others() -> None:
+    stage = Stage(websockets=4, by_address=True)
+    sockets = [Socket(stage, "10.0.0.1") for _ in range(3)]
+    error = await sockets[2].next()
+    assert (error["code"], error["message"]) == ("UNAVAILABLE", "too many WebSockets")
+    other = Socket(stage, "10.0.0.2")
+    await quiet()
+    assert other.is_open
+    await sockets[0].hang_up()
+    await quiet()
+    again = Socket(stage, "10.0.0.1")
+    await quiet()
+    assert again.is_open
+
+
 async def test_a_subscription_counts_once_also_while_it_catches_up() -> None:
     stage = Stage(per_connection=4)
     enclave = stage.found()

@@ -140,9 +140,8 @@ async def test_commits_of_one_connection_keep_their_order() -> None:
 
 
 async def test_too_many_waiting_commits_are_unavailable_for_a_while() -> None:
-    stage = Stage()
+    stage = Stage(waiting=4)
     enclave = stage.found()
-    stage.intake._max_waiting = 2
     socket, stage.admitting = Socket(stage), False
     socket.say(*(stage.commit(enclave, "alice", "message", str(i)) for i in range(3)))
     error = await socket.next()

@@ -171,17 +171,19 @@ class Stage:
         buffer: int = 1 << 20,
         websockets: int = 100,
         unsent: int = 1 << 28,
+        waiting: int = 1000,
+        by_address: bool = False,
     ) -> None:
         self.now, self.moment, self.work = START, 0.0, 0.0
         self.store, self.hands = MemoryStore(), ManualExecutor()
         self.peers = Peers(ServingLimits(connections=1000, connections_per_address=0, unsent_bytes=unsent))
-        self.states, self.hub = StateCache(self.store), SubscriptionHub(subscriptions, lambda: self.work)
-        self.replies = CommitReplies(asyncio.get_running_loop())
+        self.states = StateCache(self.store)
+        self.hub = SubscriptionHub(subscriptions, lambda: self.work, by_address=by_address)
+        self.replies = CommitReplies(asyncio.get_running_loop(), waiting)
         self.intake = CommitIntake(
             asyncio.get_running_loop(),
             self,  # type: ignore[arg-type]
             self.replies,
-            1000,
             gather_s=0,
         )
         self.outcomes: list[CommitOutcome] = []
@@ -191,7 +193,7 @@ class Stage:
         self.identities = RateLimiter(0, 1, lambda: self.moment)
         self.addresses = RateLimiter(0, 1, lambda: self.moment)
         self.admitting, self._arrivals = True, list[Any]()
-        settings = WebSocketLimits(max_subscriptions=per_connection, max_buffer=buffer, max_websockets=websockets)
+        settings = WebSocketLimits(per_connection, buffer, websockets, by_address)
         self._wire(settings)
 
     def _wire(self, settings: WebSocketLimits) -> None:
@@ -228,6 +230,8 @@ class Stage:
         """Submit the commits that were held back."""
         arrivals, self._arrivals = self._arrivals, []
         self._admission.run_once(arrivals)
+        while self._admission.run_long():
+            pass
 
     def _deliver(self, outcomes: Sequence[CommitOutcome]) -> None:
         self.outcomes += outcomes

@@ -315,11 +315,11 @@ DAMAGE: list[tuple[str, int | None, str, str]] = [
     ("", None, "delivered: more batches are stored", f"UPDATE queues SET delivered = 0, forgotten = 2 WHERE {VERA}"),
     ("", None, "batches: a row without a queue", f"DELETE FROM queues WHERE {VERA}"),
     ("", None, "outbox: a row for queue", f"DELETE FROM queues WHERE {VERA}"),
-    ("", None, "confirmed_at: the endpoint", f"UPDATE queues SET confirmed_at = 1, held_until = 9 WHERE {VERA}"),
     ("", None, "confirmed_at: the endpoint", f"UPDATE queues SET confirmed_at = 1, suspended = 1 WHERE {VERA}"),
-    ("", None, "confirmed_at: the endpoint", f"UPDATE queues SET confirmed_at = 1, challenges = 2 WHERE {VERA}"),
     ("", None, "the state of its endpoint", f"UPDATE queues SET suspended = 2 WHERE {VERA}"),
     ("", None, "the state of its endpoint", f"UPDATE queues SET held_until = -1 WHERE {VERA}"),
+    ("", None, "the state of its endpoint", f"UPDATE queues SET failures = -1 WHERE {VERA}"),
+    ("", None, "the state of its endpoint", f"UPDATE queues SET renew_at = x'00' WHERE {VERA}"),
     ("", None, "the state of its endpoint", f"UPDATE queues SET missing = x'00' WHERE {VERA}"),
     ("", None, "push_seq: not", "INSERT INTO queues (identity, url, push_seq) VALUES (x'', 'x', 1)"),
     # audiences and outbox

@@ -43,7 +43,7 @@ SETTINGS = {
     "ENC_NODE_PUSH_TIMEOUT_S": "0.5",
     "ENC_NODE_PUSH_FIRST_RETRY_S": "0.05",
     "ENC_NODE_PUSH_MAX_RETRY_S": "0.5",
-    "ENC_NODE_PUSH_TRIES": "2",
+    "ENC_NODE_PUSH_TRIES": "1",
 }
 TROUBLES = {"fail_every": 5, "lose_every": 4, "hang_every": 7}
 MANIFEST = {

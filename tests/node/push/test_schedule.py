@@ -458,8 +458,8 @@ def held(schedule: Schedule) -> int:
         schedule._known,
         schedule._in_line,
         schedule._flights,
-        schedule._hosts._hosts._until,
-        schedule._hosts._count,
+        schedule._hosts._names._clocks._until,
+        schedule._hosts._names._count,
         *schedule._lines,
         *lines,
     ]

@@ -5,16 +5,15 @@ import os
 import select
 import subprocess
 import threading
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
-from msgspec import Struct, structs
-from msgspec.json import encode
+from msgspec import structs
 
 from enc.core.errors import InternalError, Unavailable
 from enc.core.primitives.sealing import push_key
-from enc.core.session.envelope import challenge_answer, open_push
+from enc.core.session.envelope import open_push
 from enc.node.config import NodeConfig
 from enc.node.push import sender as module
 from enc.node.push import supervisor as parent
@@ -33,168 +32,10 @@ from enc.node.push.sender_pipe import (
     read_from_sender,
 )
 from enc.node.push.supervisor import PushSupervisor
-from enc.node.store.events import RawEvent
-from enc.node.store.push_interface import ChallengeResult, DeliveryResult, DueBatch, EventRange, PushBatch, PushResult
+from enc.node.store.push_interface import DeliveryResult, DueBatch, PushBatch, PushResult
 from enc.runtime.backoff import RetryPauses
-from enc.runtime.checked_http_async import EndpointAnswer, Reached
-from tests.core.world import START, person
-
-NODE = person("node")
-PATIENCE_S = 30
-URL = "https://hook.example/in"
-
-
-class Waiting(Struct):
-    push_seq: int
-    next_try: int = 0
-    tries: int = 0
-
-
-class World:
-    """A store with batches, the node that records their results, and endpoints; a test can make each of them fail."""
-
-    def __init__(self, batches: dict[int, int]) -> None:
-        """Create this many batches for each queue."""
-        self.now, self.step_ms = START, 1
-        self.store = {
-            queue: [Waiting(push_seq) for push_seq in range(1, count + 1)] for queue, count in batches.items()
-        }
-        self.posted: list[tuple[int, int]] = []
-        """(queue, push_seq) of each try, in order."""
-        self.settled: list[DeliveryResult] = []
-        self.challenged: list[ChallengeResult] = []
-        self.confirmed: dict[int, int] = {}
-        self.held: dict[int, int] = {}
-        self.missing: dict[int, int] = {}
-        self.failures: dict[int, int] = {}
-        """Challenges that failed in a row."""
-        self.keys_asked = 0
-        self.has_key = True
-        self.asked: list[int] = []
-        """Queues whose endpoints got a challenge, in order."""
-        self.reply: Callable[[int, bytes], EndpointAnswer] = lambda queue, answer: EndpointAnswer("", answer)
-        """Gets the right answer to a challenge."""
-        self.address = "192.0.2.1"
-        self.registrar: Callable[[int], int] = lambda queue: 1
-        self.size, self.names = 10, 1
-        """Size of each batch, and number of hosts."""
-        self.is_durable: Callable[[], bool] = lambda: True
-        self.read: Callable[[int, int], None] = lambda queue, push_seq: None
-        """Called before a batch is read, to raise."""
-        self.answer: Callable[[int, int], Awaitable[str]] = self.well
-
-    async def well(self, queue: int, push_seq: int) -> str:
-        return ""
-
-    def url(self, queue: int) -> str:
-        return f"{URL}/{queue}" if self.names == 1 else f"https://hook{queue % self.names}.example/in/{queue}"
-
-    # The store
-
-    def due(self, now: int, limit: int, after: int = 0) -> list[DueBatch]:
-        found = []
-        for queue, batches in sorted(self.store.items()):
-            ready = [batch for batch in batches if batch.next_try <= now]
-            if ready and queue > after and self.held.get(queue, 0) <= now:
-                first = min(ready, key=lambda batch: (batch.next_try, batch.push_seq))
-                identity = person(f"queue{queue}").public
-                one = DueBatch(queue, first.push_seq, identity, self.url(queue), first.tries, self.size)
-                failures, missing = self.failures.get(queue, 0), self.missing.get(queue, 0)
-                state = {"confirmed_at": self.confirmed.get(queue), "challenges": failures, "missing": missing}
-                found.append(structs.replace(one, registrar=self.registrar(queue), **state))
-        return found[:limit]
-
-    def batch(self, queue: int, push_seq: int) -> PushBatch | None:
-        self.read(queue, push_seq)
-        return PushBatch(push_seq, START, (EventRange(bytes(32), 0, 1),), ())
-
-    def items(self, enclave: bytes, first_seq: int, count: int) -> list[RawEvent]:
-        return []
-
-    # The node
-
-    async def key_of(self, identity: bytes) -> bytes:
-        self.keys_asked += 1
-        return push_key(NODE, identity) if self.has_key else b""
-
-    async def store_results(self, outcomes: tuple[PushResult, ...]) -> bool:
-        await asyncio.sleep(0)
-        if not self.is_durable():
-            return False
-        for outcome in outcomes:
-            if isinstance(outcome, ChallengeResult):
-                self.challenged.append(outcome)
-                self.confirmed.pop(outcome.queue, None)
-                if not outcome.error:
-                    self.confirmed[outcome.queue] = outcome.at
-                self.held[outcome.queue] = outcome.held_until
-                self.failures[outcome.queue] = self.failures.get(outcome.queue, 0) + 1 if outcome.error else 0
-                continue
-            self.settled.append(outcome)
-            self.missing[outcome.queue] = outcome.missing
-            if outcome.suspend_until is not None:
-                self.held[outcome.queue] = outcome.suspend_until
-                self.confirmed.pop(outcome.queue, None)
-                continue
-            batches = self.store[outcome.queue]
-            (batch,) = [batch for batch in batches if batch.push_seq == outcome.push_seq]
-            if outcome.next_try is None:
-                batches.remove(batch)
-            else:
-                batch.tries, batch.next_try = batch.tries + 1, outcome.next_try
-        return True
-
-    # Endpoints
-
-    async def call(self, url: str, body: bytes, reached: Reached) -> str | None:
-        if not reached(self.address):
-            return None
-        queue = int(url.rpartition("/")[2])
-        push = open_push(person(f"queue{queue}"), body)
-        assert (push.from_, push.url) == (NODE.public, url)
-        self.posted.append((queue, push.body["push_seq"]))
-        return await self.answer(queue, push.body["push_seq"])
-
-    async def ask(self, url: str, body: bytes, reached: Reached, *, max_answer: int) -> EndpointAnswer | None:
-        if not reached(self.address):
-            return None
-        queue = int(url.rpartition("/")[2])
-        challenge = open_push(person(f"queue{queue}"), body)
-        assert (challenge.type, challenge.from_, challenge.url) == ("Challenge", NODE.public, url)
-        self.asked.append(queue)
-        return self.reply(queue, encode(challenge_answer(challenge)))
-
-    def run(
-        self,
-        until: Callable[[], bool],
-        bounds: Bounds = Bounds(first_retry_ms=1),  # noqa: B008
-        look_s: float = 0.0,
-    ) -> PushSender:
-        """Let a sender work until this holds."""
-
-        async def work() -> PushSender:
-            sender = PushSender(
-                Schedule(bounds), self, self, self, NODE.public, look_s=look_s, clock=self.tick, jitter=lambda: 0
-            )
-            running = asyncio.create_task(sender.run())
-            async with asyncio.timeout(PATIENCE_S):
-                while not until() and not running.done():
-                    await asyncio.sleep(0)
-            sender.stop()
-            await running
-            for task in sender._tries:
-                task.cancel()
-            return sender
-
-        return asyncio.run(work())
-
-    def tick(self) -> int:
-        self.now += self.step_ms
-        return self.now
-
-    @property
-    def is_empty(self) -> bool:
-        return not any(self.store.values())
+from tests.core.world import person
+from tests.node.sender_world import NODE, PATIENCE_S, SenderWorld
 
 
 @pytest.fixture(autouse=True)
@@ -203,7 +44,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_everything_goes_out_in_order() -> None:
-    world = World({1: 5, 2: 3, 7: 1})
+    world = SenderWorld({1: 5, 2: 3, 7: 1})
     world.run(lambda: world.is_empty)
     for queue, count in ((1, 5), (2, 3), (7, 1)):
         assert [push_seq for one, push_seq in world.posted if one == queue] == list(range(1, count + 1))
@@ -211,7 +52,7 @@ def test_everything_goes_out_in_order() -> None:
 
 
 def test_what_follows_in_a_queue_goes_without_a_look_at_all_queues() -> None:
-    world = World({3: 50, 4: 50, 9: 1})
+    world = SenderWorld({3: 50, 4: 50, 9: 1})
     due, looks = world.due, list[int]()
 
     def counted(now: int, limit: int, after: int = 0) -> list[DueBatch]:
@@ -234,7 +75,7 @@ def test_more_queues_than_one_look_finds(monkeypatch: pytest.MonkeyPatch) -> Non
 
     monkeypatch.setattr(module, "PAGE", 3)
     monkeypatch.setattr(module, "PAGES", 2)
-    world = World(dict.fromkeys(range(1, 41), 2))
+    world = SenderWorld(dict.fromkeys(range(1, 41), 2))
     world.answer = answer
     world.run(lambda: not any(world.store[queue] for queue in range(21, 41)))
     assert len(world.posted) == 20 + 2 * 20
@@ -242,7 +83,7 @@ def test_more_queues_than_one_look_finds(monkeypatch: pytest.MonkeyPatch) -> Non
 
 def test_a_batch_is_not_sent_again_while_its_outcome_is_not_durable() -> None:
     """The store cannot be written for a while, and still reports the batch as due."""
-    world = World({1: 2})
+    world = SenderWorld({1: 2})
     refused = iter([False] * 20)
     world.is_durable = lambda: next(refused, True)
     world.run(lambda: world.is_empty)
@@ -254,7 +95,7 @@ def test_a_failed_batch_is_tried_until_it_is_dead_and_later_ones_go_on() -> None
     async def answer(queue: int, push_seq: int) -> str:
         return "status 500" if push_seq == 1 else ""
 
-    world = World({1: 3})
+    world = SenderWorld({1: 3})
     world.answer = answer
     world.run(lambda: world.is_empty, Bounds(first_retry_ms=100_000, max_retry_ms=100_000, tries=1))
     assert world.posted == [(1, 1), (1, 2), (1, 3)]
@@ -263,7 +104,7 @@ def test_a_failed_batch_is_tried_until_it_is_dead_and_later_ones_go_on() -> None
         (2, "", None),
         (3, "", None),
     ]
-    world = World({1: 3})
+    world = SenderWorld({1: 3})
     world.answer = answer
     world.run(lambda: world.is_empty, Bounds(first_retry_ms=200, max_retry_ms=200, tries=3))
     assert sorted(world.posted) == [(1, 1)] * 3 + [(1, 2), (1, 3)]
@@ -282,14 +123,14 @@ def test_a_queue_whose_endpoint_never_answers_keeps_no_other_waiting() -> None:
             await asyncio.Event().wait()
         return ""
 
-    world = World({1: 3, 2: 30})
+    world = SenderWorld({1: 3, 2: 30})
     world.answer = answer
     world.run(lambda: not world.store[2], Bounds(connections=4))
     assert [one for one in world.posted if one[0] == 1] == [(1, 1)]
 
 
 def test_an_identity_that_is_no_key_fails_alone() -> None:
-    world = World({1: 1})
+    world = SenderWorld({1: 1})
     world.has_key = False
     world.run(lambda: bool(world.settled), Bounds(first_retry_ms=100_000, max_retry_ms=100_000))
     assert world.posted == []
@@ -301,7 +142,7 @@ def test_a_damaged_batch_stops_no_other() -> None:
         if queue == 1:
             raise KeyError("a row that is not there")
 
-    world = World({1: 1, 2: 4})
+    world = SenderWorld({1: 1, 2: 4})
     world.read = read
     world.run(lambda: world.is_empty, Bounds(first_retry_ms=1, tries=2))
     assert [push_seq for _, push_seq in world.posted] == [1, 2, 3, 4]
@@ -310,7 +151,7 @@ def test_a_damaged_batch_stops_no_other() -> None:
 
 @pytest.mark.parametrize("what", ["due", "batch"])
 def test_a_store_that_cannot_be_read_counts_against_nobody(what: str) -> None:
-    world = World({1: 2})
+    world = SenderWorld({1: 2})
     failures, read = iter([True] * 5), getattr(world, what)
 
     def failing(*args: int) -> object:
@@ -325,7 +166,7 @@ def test_a_store_that_cannot_be_read_counts_against_nobody(what: str) -> None:
 
 
 def test_a_batch_that_is_gone_is_not_missed() -> None:
-    world = World({1: 1, 2: 1})
+    world = SenderWorld({1: 1, 2: 1})
     batch = world.batch
 
     def gone(queue: int, push_seq: int) -> PushBatch | None:
@@ -341,11 +182,11 @@ def test_a_batch_that_is_gone_is_not_missed() -> None:
 
 
 def test_keys_are_asked_for_once_and_not_all_are_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
-    world = World({1: 20, 2: 20})
+    world = SenderWorld({1: 20, 2: 20})
     world.run(lambda: world.is_empty)
     assert world.keys_asked == 2
     monkeypatch.setattr(module, "MAX_KEYS", 4)
-    world = World(dict.fromkeys(range(1, 20), 1))
+    world = SenderWorld(dict.fromkeys(range(1, 20), 1))
     sender = world.run(lambda: world.is_empty)
     assert len(sender._keys) == 4
 
@@ -358,7 +199,7 @@ def test_what_is_under_way_when_it_stops_is_told_of_if_it_ends_in_time() -> None
             await (let_go.wait() if queue == 1 else asyncio.Event().wait())
             return ""
 
-        world = World({1: 1, 2: 1})
+        world = SenderWorld({1: 1, 2: 1})
         world.answer = answer
         sender = PushSender(Schedule(Bounds()), world, world, world, NODE.public, look_s=0.0, clock=world.tick)
         running = asyncio.create_task(sender.run())
@@ -384,7 +225,7 @@ def test_what_was_told_before_it_stops_is_not_told_twice() -> None:
             told.set()
             return await asyncio.Future()
 
-        world = World({1: 1})
+        world = SenderWorld({1: 1})
         world.store_results = store_results  # type: ignore[method-assign]
         sender = PushSender(Schedule(Bounds()), world, world, world, NODE.public, look_s=0.0, clock=world.tick)
         running = asyncio.create_task(sender.run())

@@ -4,6 +4,9 @@ import asyncio
 from collections.abc import Callable
 from typing import Any
 
+import pytest
+
+from enc.core.errors import Unavailable
 from enc.node.sequence.admission import MAX_GROUP
 from enc.node.sequence.commit_intake import CommitIntake, CommitReplies
 
@@ -58,14 +61,14 @@ class Groups:
 
 def intake_and_loop() -> tuple[CommitIntake, Loop, list[int]]:
     loop, groups = Loop(), Groups()
-    replies = CommitReplies(loop)  # type: ignore[arg-type]
-    intake = CommitIntake(loop, groups, replies, 1000, gather_s=4)  # type: ignore[arg-type]
+    replies = CommitReplies(loop, 1000)  # type: ignore[arg-type]
+    intake = CommitIntake(loop, groups, replies, gather_s=4)  # type: ignore[arg-type]
     return intake, loop, groups.sizes
 
 
-def submit(intake: CommitIntake, count: int = 1) -> None:
+def submit(intake: CommitIntake, count: int = 1, address: str = "") -> None:
     for _ in range(count):
-        intake.submit(b"{}", lambda result, commit_hash: None)
+        intake.submit(b"{}", lambda result, commit_hash: None, address)
 
 
 def test_a_commit_that_comes_alone_goes_in_the_same_turn() -> None:
@@ -105,11 +108,20 @@ def test_a_full_group_does_not_wait() -> None:
     assert sizes == [1, MAX_GROUP, 1]
 
 
+def test_an_address_that_sends_much_leaves_places_to_others() -> None:
+    intake, _, _ = intake_and_loop()
+    submit(intake, 500, "mallory")
+    with pytest.raises(Unavailable):
+        submit(intake, 1, "mallory")
+    submit(intake, 1, "bob")
+    assert intake.waiting == 501
+
+
 def test_on_a_real_loop_every_commit_is_passed_on() -> None:
     async def passed() -> int:
         done, groups = asyncio.Event(), Groups()
         loop = asyncio.get_running_loop()
-        intake = CommitIntake(loop, groups, CommitReplies(loop), 1000)  # type: ignore[arg-type]
+        intake = CommitIntake(loop, groups, CommitReplies(loop, 1000))  # type: ignore[arg-type]
         submit(intake)
         while groups.sizes != [1]:
             await asyncio.sleep(0)

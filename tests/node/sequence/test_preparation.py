@@ -8,11 +8,13 @@ import pytest
 from enc.core.errors import EncError
 from enc.core.log.commit import build_commit, build_manifest
 from enc.core.machine import enclave as machine
+from enc.core.machine.state import EnclaveState
 from enc.core.primitives.encoding import compact_json
 from enc.core.primitives.types import Commit, Receipt
 from enc.core.trees import sparse_merkle
 from enc.node.sequence.admitted import AdmittedCommit, Judgement
 from enc.node.sequence.preparation import BASE_SIZE, MIN_SIZES, READY_SIZE, SLICE_S, Preparation
+from enc.node.sequence.state_cache import StateCache
 from enc.node.store.stored_enclave_reader import StoredEnclaveReader
 from enc.testing.memory_store import MemoryStore
 from tests.core.world import START, person, pub
@@ -22,14 +24,26 @@ MOVES = [{"event": "Move", "operator": "owner", "ops": ["C"], "from": "OUTSIDER"
 Prepared = list[AdmittedCommit]
 
 
-class Work:
-    """Judgements of so many steps, each of which takes a third of a slice."""
+class Work(StateCache):
+    """Judgements of so many steps, each of which takes a third of a slice.
+
+    Also a cache whose `cold` states take `load_s` to load.
+    """
 
     def __init__(self, **steps: int) -> None:
-        self.now, self._steps = 0.0, steps
-        self.preparation = Preparation(self._judge, lambda: self.now)
+        self.now, self._steps, self.cold, self.load_s = 0.0, steps, set[bytes](), 0.0
+        self.preparation = Preparation(self._judge, self, lambda: self.now)
 
-    def _judge(self, commit: Commit) -> Generator[None, None, Judgement]:
+    def __contains__(self, enclave: bytes) -> bool:
+        return enclave not in self.cold
+
+    def get(self, enclave: bytes) -> EnclaveState | None:
+        self.cold.remove(enclave)
+        self.now += self.load_s
+        return None
+
+    def _judge(self, admitted: AdmittedCommit) -> Generator[None, None, Judgement]:
+        commit = admitted.commit
         for _ in range(self._steps[commit.type if commit.type == "Manifest" else commit.tags[0][0]]):
             self.now += SLICE_S / 3
             yield
@@ -44,9 +58,17 @@ class Work:
         return found
 
 
-def waiting(name: str, sender: str, address: str = "a", *, long: bool = True, size: int = READY_SIZE) -> AdmittedCommit:
+def waiting(
+    name: str,
+    sender: str,
+    address: str = "a",
+    *,
+    long: bool = True,
+    size: int = READY_SIZE,
+    enclave: bytes = bytes(32),
+) -> AdmittedCommit:
     content, type_ = ("x" * size, "AC_Bundle") if long else ("", "note")
-    commit = build_commit(person(sender), bytes(32), type_, content, START, ((name[:4], ""),))
+    commit = build_commit(person(sender), enclave, type_, content, START, ((name[:4], ""),))
     return AdmittedCommit(commit, name, address)
 
 
@@ -108,6 +130,21 @@ def test_the_time_to_sequence_is_charged_by_size() -> None:
     assert order[:12].count("small") >= 8
 
 
+def test_commits_of_states_that_left_memory_are_ready_one_by_one_and_are_charged_for_the_loading() -> None:
+    work, order = Work(), list[list[str]]()
+    work.load_s = 10 * SLICE_S
+    commits = [waiting(f"mallory {i}", "mallory", "m", long=False, enclave=bytes([i]) * 32) for i in range(5)]
+    commits += [waiting(f"bob {i}", "bob", "b", long=False, enclave=b"b" * 32) for i in range(5)]
+    work.cold = {each.commit.enclave for each in commits}
+    assert work.preparation.sort(commits) == []
+    while work.preparation:
+        order.append([each.sender for each in work.preparation.advance()])
+        work.preparation.settle()
+    assert all(sum(name.startswith("mallory") for name in ready) <= 1 for ready in order)
+    ready = [name for names in order for name in names]
+    assert ready.index("bob 4") < ready.index("mallory 4")
+
+
 def test_addresses_share_the_time_whatever_the_number_of_their_identities() -> None:
     work, ready = Work(many=6, one=6), list[str]()
     work.preparation.sort([waiting("many", f"m{i}", "mallory") for i in range(20)])
@@ -125,11 +162,11 @@ def test_the_commits_of_a_sender_stay_in_order() -> None:
 
 
 def test_a_fault_while_judging_leaves_the_commit_to_the_sequencer() -> None:
-    def fail(commit: Commit) -> Generator[None, None, Judgement]:
+    def fail(admitted: AdmittedCommit) -> Generator[None, None, Judgement]:
         raise KeyError("a node of the tree is missing")
         yield
 
-    preparation = Preparation(fail)
+    preparation = Preparation(fail, Work())
     preparation.sort([waiting("long", "alice")])
     assert [each.judgement for each in preparation.advance()] == [None]
     assert not preparation

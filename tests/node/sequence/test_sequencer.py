@@ -13,6 +13,7 @@ from enc.core.machine import enclave as machine
 from enc.core.primitives.encoding import compact_json
 from enc.core.primitives.types import Receipt
 from enc.node.limits.quota import Quota
+from enc.node.sequence import sequencer as sequencer_module
 from enc.node.sequence import state_cache as directory_module
 from enc.node.sequence.admitted import AdmittedCommit, CommitOutcome
 from enc.node.sequence.checkpoint import MAX_HOLD_MS
@@ -120,6 +121,39 @@ def test_idle_bundles_are_sealed_and_heads_signed(host: Host) -> None:
     assert head.ts == 1
     host.run()
     assert host.store.head(enclave) == head
+
+
+def sealed(host: Host, enclaves: list[bytes]) -> int:
+    host.run()
+    return sum(host.store.head(each) is not None for each in enclaves)
+
+
+def test_after_a_slice_of_sealing_commits_come_first(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
+    enclaves = [host.found(meta={"n": n}) for n in range(3)]
+    host.now += 2_000
+    monkeypatch.setattr(sequencer_module, "SEAL_S", -1.0)
+    monkeypatch.setattr(sequencer_module, "SEAL_PAUSE_S", 1e9)
+    assert sealed(host, enclaves) == 0
+    monkeypatch.setattr(sequencer_module, "SEAL_S", 1e9)
+    assert sealed(host, enclaves) == 0
+    host.sequencer._seal_due = 0
+    assert sealed(host, enclaves) == 3
+
+
+def test_states_that_must_be_loaded_for_sealing_are_loaded_one_at_a_time(
+    host: Host, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sequencer_module, "COLD_SEAL_PAUSE", 1e12)
+    monkeypatch.setattr(sequencer_module, "SEAL_PAUSE_S", 0.0)
+    enclaves = [host.found(meta={"n": n}) for n in range(4)]
+    for enclave in enclaves[:3]:
+        host.sequencer._states.forget(enclave)
+    host.sequencer._states._policies.clear()  # the store in memory refers to all of them
+    host.now += 2_000
+    assert sealed(host, enclaves) == 2, "one that is loaded, and the one in memory"
+    assert sealed(host, enclaves) == 2
+    host.sequencer._cold_seal_due = 0
+    assert sealed(host, enclaves) == 3
 
 
 def test_nothing_is_told_before_it_is_written() -> None:

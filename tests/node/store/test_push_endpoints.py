@@ -61,6 +61,55 @@ def test_answers_404_in_a_row_are_counted(host: Host) -> None:
     assert host.store.due(now + 1, 10)[0].missing == 0
 
 
+def test_a_failed_delivery_holds_the_queue_until_one_succeeds(host: Host) -> None:
+    q, now = queued(host), host.now
+    host.store.record_results([ChallengeResult(q, now, address="192.0.2.1")])
+    host.store.record_results([DeliveryResult(q, 1, now, "status 500", now + 5, failures=4, resume_at=now + 30)])
+    assert state(host) == ("confirmed", now, now + 30)
+    assert due(host, now + 29) == []
+    (one,) = host.store.due(now + 30, 10)
+    assert (one.push_seq, one.failures, one.confirmed_to) == (2, 4, "192.0.2.1")
+    host.store.record_results([DeliveryResult(q, 2, now + 30)])
+    (one,) = host.store.due(now + 30, 10)
+    assert (one.failures, state(host)) == (0, ("confirmed", now, 0))
+
+
+def test_a_failed_delivery_may_end_the_confirmation_and_keeps_the_batch(host: Host) -> None:
+    q, now = queued(host), host.now
+    host.store.record_results([ChallengeResult(q, now), ChallengeResult(q, now, "x", now + 9, is_confirmed=True)])
+    failed = DeliveryResult(q, 1, now, "status 500", now + 5, failures=1, resume_at=now + 30, must_confirm=True)
+    assert host.store.record_results([failed]) == []
+    assert state(host) == ("unconfirmed", None, now + 30)
+    (one,) = host.store.due(now + 30, 10)
+    assert (one.challenges, one.failures) == (0, 1)
+    host.store.record_results([ChallengeResult(q, now + 30)])
+    assert host.store.due(now + 30, 10)[0].failures == 0
+
+
+def test_a_renewal_that_fails_keeps_the_confirmation(host: Host) -> None:
+    q, now = queued(host), host.now
+    host.store.record_results([ChallengeResult(q, now, address="192.0.2.1")])
+    for count in (1, 2):
+        host.store.record_results([ChallengeResult(q, now + 1, "status 500", now + 50, is_confirmed=True)])
+        assert state(host) == ("confirmed", now, 0)
+        (one,) = host.store.due(now + 1, 10)
+        assert (one.challenges, one.renew_at, one.confirmed_to) == (count, now + 50, "192.0.2.1")
+    assert host.store.queue_reports()[0].last_error == "status 500"
+    host.store.record_results([ChallengeResult(q, now + 60, address="192.0.2.2")])
+    (one,) = host.store.due(now + 60, 10)
+    assert (one.challenges, one.renew_at, one.confirmed_to) == (0, 0, "192.0.2.2")
+
+
+def test_an_operator_ends_the_pause_of_a_confirmed_endpoint(host: Host) -> None:
+    q, now = queued(host), host.now
+    failed = DeliveryResult(q, 1, now, "status 500", now, failures=4, resume_at=now + 1_000_000)
+    host.store.record_results([ChallengeResult(q, now), failed])
+    assert due(host) == []
+    host.store.redeliver(now)
+    (one,) = host.store.due(now, 10)
+    assert (one.failures, one.confirmed_at, one.registrar > 0) == (0, now, True)
+
+
 def test_a_dead_batch_ends_the_confirmation(host: Host) -> None:
     q, now = queued(host), host.now
     host.store.record_results([ChallengeResult(q, now), DeliveryResult(q, 1, now)])

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from enc.core.errors import Duplicate, RateLimited
+from enc.core.errors import Duplicate, RateLimited, Unavailable
 from enc.node.store import spent_requests
 from enc.node.store.spent_requests import SpentRequest
 from enc.node.store.sqlite.spent_rows import MAX_DROPPED
@@ -16,8 +16,8 @@ from tests.core.world import START, pub
 HOUR = 3_600_000
 
 
-def request(n: int, by: str = "alice", until: int = START + HOUR) -> SpentRequest:
-    return SpentRequest(n.to_bytes(32, "big"), bytes.fromhex(pub(by)), until)
+def request(n: int, by: str = "alice", until: int = START + HOUR, at: str | None = None) -> SpentRequest:
+    return SpentRequest(n.to_bytes(32, "big"), bytes.fromhex(pub(by)), until, at)
 
 
 def test_a_request_is_accepted_once(store: Store) -> None:
@@ -70,6 +70,7 @@ def steps_of(sqlite: SqliteStore, one: SpentRequest, clock: int) -> int:
 
 def test_a_request_takes_no_longer_if_many_are_kept(sqlite: SqliteStore, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each runs on the thread that sequences all commits, also those that are rejected."""
+    monkeypatch.setattr(spent_requests, "MAX_SPENT", 4 + MAX_DROPPED)
     sqlite.spend(request(0), START)
     few = steps_of(sqlite, request(1, "bob"), START)
     assert few > 10
@@ -77,13 +78,17 @@ def test_a_request_takes_no_longer_if_many_are_kept(sqlite: SqliteStore, monkeyp
     sqlite.database.transact(
         lambda db: (db.executemany("INSERT INTO spent_requests VALUES (?, ?, ?)", rows), None)[1], lasting=False
     )
+    assert sqlite._spent._places is not None
+    sqlite._spent._places.take(None, MAX_DROPPED)  # of these rows
     assert steps_of(sqlite, request(2, "carol"), START) < 2 * few
-    monkeypatch.setattr(spent_requests, "MAX_SPENT", 3)
-    assert steps_of(sqlite, request(3, "dave"), START) < 2 * few  # rejected: it has counted three
+    sqlite.spend(request(4), START)
+    with pytest.raises(RateLimited):
+        sqlite.spend(request(3, "dave"), START)
+    assert steps_of(sqlite, request(3, "dave"), START) < 2 * few
     over = START + HOUR // 2
     dropping = steps_of(sqlite, request(3, "dave"), over)
     ((kept,),) = sqlite.database.rows("SELECT count(*) FROM spent_requests")
-    assert kept == 5_003 + 1 - MAX_DROPPED
+    assert kept == 5_004 + 1 - MAX_DROPPED
     assert dropping < 100 * MAX_DROPPED
 
 
@@ -116,3 +121,45 @@ def test_at_the_bound_new_ones_are_rejected_and_none_is_forgotten(
     store.spend(request(10), START + 100)
     with pytest.raises(RateLimited):
         store.spend(request(12), START + 100)
+
+
+def test_one_address_leaves_room_for_others(sqlite: SqliteStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However many identities it has: before, 102 of them kept everybody from moving an enclave."""
+    monkeypatch.setattr(spent_requests, "MAX_SPENT", 8)
+    for n in range(4):
+        sqlite.spend(request(n, f"of one address {n}", START + 10 + n, "one"), START)
+    with pytest.raises(RateLimited, match="too many requests that change something"):
+        sqlite.spend(request(10, "of one address", at="one"), START)
+    sqlite.spend(request(11, at="another"), START)
+    sqlite.spend(request(12, "of one address", at="one"), START + 12)  # three of its own are over
+    sqlite.spend(request(13, "of no address"), START + 12)
+
+
+def test_requests_from_before_a_restart_count_to_no_address(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(spent_requests, "MAX_SPENT", 5)
+    for n in range(4):
+        store = SqliteStore(tmp_path / "enc.db")
+        store.spend(request(n, at="one"), START)
+        store.close()
+    store = SqliteStore(tmp_path / "enc.db")
+    store.spend(request(4, at="another"), START)
+    with pytest.raises(RateLimited):
+        store.spend(request(5, at="a third"), START)
+    store.spend(request(5, at="a third"), START + HOUR)
+    ((kept,),) = store.database.rows("SELECT count(*) FROM spent_requests")
+    assert kept == 1
+    store.close()
+
+
+def test_a_write_that_fails_counts_for_nobody(sqlite: SqliteStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(spent_requests, "MAX_SPENT", 2)
+
+    def fail(*_: object, **__: object) -> None:
+        raise Unavailable("the disk is full")
+
+    with monkeypatch.context() as full:
+        full.setattr(sqlite.database, "transact", fail)
+        for n in range(3):
+            with pytest.raises(Unavailable):
+                sqlite.spend(request(n, at="one"), START)
+    sqlite.spend(request(0, at="one"), START)

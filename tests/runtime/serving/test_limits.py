@@ -18,6 +18,8 @@ from tests.runtime.serving.tiny_server import GET, TinyServer, certificate, runn
 
 LOOPS = pytest.mark.parametrize("loop", [asyncio.new_event_loop, uvloop.new_event_loop], ids=["asyncio", "uvloop"])
 MIB = 1 << 20
+HELLO = b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03"
+"""The beginning of a handshake."""
 
 
 @pytest.fixture(scope="module")
@@ -28,14 +30,33 @@ def secure(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, ssl.SSLConte
 Secure = tuple[Path, ssl.SSLContext]
 
 
+def is_answered(peer: socket.socket, sent: bytes = GET) -> bool:
+    """Send a request and return whether the whole answer comes, with 200."""
+    found = b""
+    peer.sendall(sent)
+    while not found.endswith(b"here"):
+        part = peer.recv(1 << 12)
+        if not part:
+            return False
+        found += part
+    return found.startswith(b"HTTP/1.1 200 ")
+
+
 def is_served(peer: socket.socket) -> bool:
-    """Send a request and return whether it is answered with 200."""
+    """Do the same, and close the connection."""
     with closing(peer):
         try:
-            peer.sendall(GET)
-            return peer.recv(1 << 12).startswith(b"HTTP/1.1 200 ")
+            return is_answered(peer)
         except OSError:
             return False
+
+
+def is_closed(peer: socket.socket) -> bool:
+    """Return whether the server closes the connection: what it has not read resets it."""
+    try:
+        return peer.recv(1) == b""
+    except ConnectionResetError:
+        return True
 
 
 def shaken(server: TinyServer, context: ssl.SSLContext, address: str = "127.0.0.1") -> ssl.SSLSocket:
@@ -65,10 +86,46 @@ def test_a_connection_counts_before_its_handshake(secure: Secure, loop: Any) -> 
 def test_a_handshake_that_does_not_end_is_closed(secure: Secure, loop: Any) -> None:
     cert, context = secure
     with running(loop, cert=cert, request_timeout_s=0.1) as server, server.dial() as silent, server.dial() as half:
-        half.sendall(b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03")
+        half.sendall(HELLO)
         assert (silent.recv(1), half.recv(1)) == (b"", b"")
         server.until(lambda: server.peers.count == 0)
         assert is_served(shaken(server, context))
+
+
+@LOOPS
+def test_a_newcomer_takes_the_place_of_a_handshake(secure: Secure, loop: Any, caplog: pytest.LogCaptureFixture) -> None:
+    """Also of one that has not begun, and of one that is half done."""
+    cert, context = secure
+    with running(loop, cert=cert, connections=3, connections_per_address=3) as server, ExitStack() as stack:
+        silent = [stack.enter_context(server.dial()) for _ in range(3)]
+        silent[0].sendall(HELLO)
+        server.until(lambda: server.peers.count == 3)
+        first = stack.enter_context(shaken(server, context, "127.0.0.2"))
+        assert is_closed(silent[0])
+        second = stack.enter_context(shaken(server, context, "127.0.0.3"))
+        assert is_closed(silent[1])
+        with pytest.raises(OSError, match=r"EOF|reset"):
+            shaken(server, context, "127.0.0.4")
+        for peer in (first, second):
+            assert is_answered(peer)
+        assert (server.peers.count, server.peers.dropped) == (3, 2)
+    assert caplog.messages == []
+
+
+@LOOPS
+def test_newcomers_that_come_together_displace_what_was_just_accepted(secure: Secure, loop: Any) -> None:
+    """Before the first step of its handshake."""
+    cert, context = secure
+    with running(loop, cert=cert, connections=2, connections_per_address=2) as server, ExitStack() as stack:
+
+        def come() -> list[socket.socket]:
+            return [stack.enter_context(server.dial(f"127.0.0.{host}")) for host in (2, 2, 3)]
+
+        greedy, other, honest = server.on_loop(come)  # they are accepted in one turn of the event loop
+        assert is_closed(greedy)
+        assert is_served(context.wrap_socket(honest, server_hostname="127.0.0.1"))
+        other.close()
+        server.until(lambda: server.peers.count == 0)
 
 
 @LOOPS
@@ -145,6 +202,20 @@ def test_a_handshake_has_a_time_of_its_own() -> None:
 
 
 # Any server
+
+
+@LOOPS
+def test_an_idle_connection_makes_room_for_another_address(loop: Any) -> None:
+    with running(loop, connections=3, connections_per_address=3) as server, ExitStack() as stack:
+        waiting, idle, half = (stack.enter_context(server.dial()) for _ in range(3))
+        waiting.sendall(b"POST / HTTP/1.1\r\nHost: localhost\r\nContent-Length: 2\r\n\r\n1")
+        assert is_answered(idle)
+        half.sendall(GET[:5])
+        server.until(lambda: sum(not peer.is_idle() for peer in server.peers._by_address["127.0.0.1"].peers) == 1)
+        assert is_served(server.dial("127.0.0.2"))
+        assert is_closed(idle)
+        server.until(lambda: server.peers.count == 2)
+        assert is_answered(waiting, b"2")
 
 
 @pytest.fixture

@@ -33,8 +33,8 @@ def test_connections_of_all_and_of_one_address() -> None:
     assert refused.value.context == {"retry_after_ms": 1000}
     world.peer("4", "b")
     with pytest.raises(Unavailable, match=r"too many connections$"):
-        world.peer("5", "c")
-    assert world.peers.count == 3
+        world.peer("5", "b")
+    assert (world.peers.count, world.dropped) == (3, [])
     first.remove()
     first.remove()
     assert world.peers.count == 2
@@ -47,6 +47,39 @@ def test_an_address_without_a_limit() -> None:
         world.peer(f"{i}")
     with pytest.raises(Unavailable):
         world.peer("one more", "b")
+
+
+def test_a_newcomer_takes_the_place_of_one_of_the_address_with_most() -> None:
+    world = World(most=6, of_address=5)
+    peers = [world.peer(f"{i}", "greedy") for i in range(4)]
+    world.peer("honest", "b")
+    world.peer("another", "c")
+    peers[0].set_drop(peers[0].drop)  # it has an open request
+    peers[2].remove()
+    world.peer("new", "greedy")
+    for address in "def":
+        world.peer(address, address)
+    with pytest.raises(Unavailable, match=r"too many connections$"):
+        world.peer("of no other address", "g")
+    assert (world.dropped, world.peers.count, world.peers.dropped) == (["1", "3", "new"], 6, 3)
+
+
+def test_of_busy_connections_the_oldest_goes() -> None:
+    world = World(most=3, of_address=3)
+    for i in range(3):
+        peer = world.peer(f"{i}")
+        peer.set_drop(peer.drop)
+    world.peer("new", "b")
+    assert world.dropped == ["0"]
+
+
+def test_nobody_is_displaced_where_an_address_has_no_limit() -> None:
+    world = World(most=3, of_address=0)
+    for i in range(3):
+        world.peer(f"{i}", "a proxy")
+    with pytest.raises(Unavailable, match=r"too many connections$"):
+        world.peer("new", "b")
+    assert world.dropped == []
 
 
 def test_one_that_was_refused_may_leave_and_hold_as_if_it_had_been_there() -> None:

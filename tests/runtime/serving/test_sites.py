@@ -64,6 +64,34 @@ def test_names_that_are_configured() -> None:
     assert outcome(rules, PUBLIC, "192.168.1.8:7700", local="192.168.1.7") is HostNotServed
 
 
+@pytest.mark.parametrize("name", ["München.example", "münchen.example.", "xn--mnchen-3ya.example"])
+def test_a_name_in_any_script_is_known_as_browsers_send_it(name: str) -> None:
+    for rules in (SiteRules(hosts=(name,)), SiteRules(public_url=f"https://{name}/push")):
+        assert outcome(rules, LOCAL, "xn--mnchen-3ya.example:443") is None
+        assert outcome(rules, LOCAL, "xn--mnchen-3yb.example") is HostNotServed
+
+
+def test_an_origin_in_any_script_is_known_as_browsers_send_it() -> None:
+    rules = SiteRules(origins=("https://München.example:8443",))
+    assert outcome(rules, LOCAL, "localhost", "https://xn--mnchen-3ya.example:8443") is None
+    assert outcome(rules, LOCAL, "localhost", "https://xn--mnchen-3ya.example") is OriginNotAllowed
+
+
+def test_the_zone_of_an_address_does_not_matter() -> None:
+    for host, local in (
+        ("[fe80::1%25eth0]:7700", "fe80::1"),
+        ("[fe80::1]", "fe80::1%eth0"),
+        ("[fe80::1%eth0]", "fe80::1"),
+    ):
+        assert outcome(SiteRules(), LOCAL, host, local=local) is None
+        assert outcome(SiteRules(), LOCAL, host, local="fe80::2") is HostNotServed
+    assert outcome(SiteRules(), LOCAL, "[fe80::1%]", local="fe80::1") is HostNotServed
+
+
+def test_a_name_without_a_form_for_browsers_matches_nothing() -> None:
+    assert outcome(SiteRules(hosts=("ö" * 70,)), LOCAL, "") is HostNotServed
+
+
 def test_a_public_server_without_names_answers_for_all() -> None:
     for rules in (SiteRules(), SiteRules(public_url="https://enc.example.org")):
         assert outcome(rules, PUBLIC, "any.example", EVIL) is None

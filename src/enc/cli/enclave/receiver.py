@@ -14,6 +14,7 @@ import uvicorn
 from enc.cli.enclave.event_sink import EventSink, SinkClosed, report_line
 from enc.client import Gap, PushReceiver
 from enc.core.errors import MisuseError
+from enc.runtime.serving.descriptors import raise_file_limit
 from enc.runtime.serving.limits import ServingLimits
 from enc.runtime.serving.server import Server
 from enc.runtime.serving.server_config import server_config
@@ -99,6 +100,7 @@ class Listener:
 
 
 def _server_config(app: Any, cert: Path | None, key: Path | None) -> uvicorn.Config:
+    raise_file_limit(LIMITS.connections)
     return server_config(app, limits=LIMITS, cert=cert, key=key, lifespan="on")
 
 

@@ -54,7 +54,8 @@ def redeliver(
 
     The batches keep their numbers, so that receivers recognise duplicates.
 
-    Endpoints that are suspended, or whose challenge failed, get a new challenge at once.
+    Endpoints that are suspended, or whose challenge failed, get a new challenge at once. Endpoints that
+    wait after failed deliveries are tried at once.
     """
     from enc.node.store.sqlite.push.reader import redeliver_at
 

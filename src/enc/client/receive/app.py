@@ -6,6 +6,7 @@ bytes per request, and time to send them.
 """
 
 import asyncio
+import logging
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, MutableMapping
 from concurrent.futures import ThreadPoolExecutor
@@ -22,6 +23,8 @@ MAX_BODY = 16 << 20
 """Most bytes of a push: a node sends at most 4 MiB of events in one, or a single larger event."""
 MAX_REQUESTS = 32
 BODY_S = 30.0
+_SHOWN = 100
+"""Most characters of a path that the log repeats."""
 
 Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
@@ -36,6 +39,8 @@ class _Receiver(Protocol):
     def close(self) -> None: ...
 
     def take(self, body: bytes) -> dict[str, str]: ...
+
+    def log_throttled(self, level: int, kind: str, text: str) -> None: ...
 
 
 class _Refused(Exception):
@@ -149,6 +154,7 @@ class ReceiverApp:
 
     def _check(self, scope: Message) -> None:
         if not self._is_here(scope):
+            self._log_path(scope)
             raise _Refused(404, "not found: pushes are accepted at another path")
         if scope["method"] != "POST":
             raise _Refused(405, "use POST", (b"allow", b"POST"))
@@ -166,6 +172,12 @@ class ReceiverApp:
         path: str = scope["path"]
         full = path if path == root or path.startswith(f"{root}/") else root + path
         return full == self._path or (root == self._path and full == f"{root}/")
+
+    def _log_path(self, scope: Message) -> None:
+        """Log a push to another path: a proxy may have changed it, and its node sees only a 404."""
+        if scope["method"] == "POST":
+            text = f"a request to {scope['path'][:_SHOWN]!r} was rejected: pushes are accepted at {self._path!r}"
+            self._receiver.log_throttled(logging.WARNING, "path", f"{text}; a proxy must keep the URL's path")
 
     async def _body(self, scope: Message, receive: Receive) -> bytes:
         length = _header(scope, b"content-length")

@@ -4,6 +4,8 @@
 `enc_v` selects the parser: v2.manifest or v1.manifest.
 """
 
+from msgspec.structs import replace
+
 from enc.core.errors import InvalidCommit
 from enc.core.primitives.encoding import strict_json
 from enc.core.rules.policy_types import Policy
@@ -20,4 +22,5 @@ def parse_manifest(content: str) -> Policy:
     enc_v = manifest.get("enc_v")
     if type(enc_v) is not int or enc_v not in (1, 2):
         raise InvalidCommit("enc_v: only versions 1 and 2 are supported")
-    return read_manifest_v1(manifest) if enc_v == 1 else ManifestV2(manifest).policy()
+    policy = read_manifest_v1(manifest) if enc_v == 1 else ManifestV2(manifest).policy()
+    return replace(policy, size=len(content))

@@ -203,6 +203,11 @@ class Policy(Protocol):
     @property
     def manifest(self) -> Mapping[str, Any]: ...
     @property
+    def size(self) -> int:
+        """Length of the Manifest's content."""
+        ...
+
+    @property
     def registry(self) -> bool: ...
     @property
     def lifecycle_in_state(self) -> bool:

@@ -12,6 +12,7 @@ from enc.dataview.serving.api import ServingApi
 from enc.dataview.serving.config import ServingConfig
 from enc.dataview.serving.database import ServingDatabase
 from enc.dataview.serving.proofs import Prover
+from enc.runtime.serving.descriptors import raise_file_limit
 from enc.runtime.serving.listening import listen_at
 from enc.runtime.serving.server import Server
 from enc.runtime.serving.server_config import server_config
@@ -33,6 +34,7 @@ class ServingServer:
         prover = Prover(_connect(config))
         found = rights.session_pub
         self.session_pub = None if found is None else found.hex()
+        raise_file_limit(config.connections)
         self._socket = listen_at(config.listen, field="listen")
         try:
             self._database = ServingDatabase(config.database, patience_s=config.query_timeout_s)

@@ -173,7 +173,7 @@ class HttpApi:
         request = parse_request(body)
         if request.type not in types:
             raise InvalidQuery(f"type: expected {' or '.join(types)} at this path")
-        return await self._reads.run_steps(address, self._reads.handlers.answer(request))
+        return await self._reads.run_steps(address, self._reads.handlers.answer(request, address))
 
     async def _read(self, scope: Scope, receive: Receive) -> bytes:
         """Return the whole body; raise BodyTooLarge before more than the limit is in memory."""

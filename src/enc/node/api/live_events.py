@@ -117,8 +117,7 @@ class LiveEvents:
         until = self._clock() + SLICE_S
         while self._clock() < until:
             if self._arrivals:
-                if next(self._arrivals[0], self) is self:
-                    self._arrivals.popleft()
+                self._put_next()
                 continue
             turn = self._queue.take()
             if turn is None:
@@ -127,12 +126,23 @@ class LiveEvents:
             self._advance(turn, until, offload)
         asyncio.get_running_loop().call_soon(self._run, offload)
 
+    def _put_next(self) -> None:
+        try:
+            if next(self._arrivals[0], self) is not self:
+                return
+        except Exception as e:  # an exception here would end all deliveries for good
+            internal_error(e, "publish")
+        self._arrivals.popleft()
+
     def _advance(self, turn: Turn[Backlog], until: float, offload: Offload) -> None:
         backlog, began, task = turn.item, self._clock(), None
         try:
             while backlog.work is not None and task is None and self._clock() < until:
                 task = next(backlog.work)
         except StopIteration:
+            backlog.work = None
+        except Exception as e:  # at the next event these subscriptions see that some are missing
+            internal_error(e, "publish")
             backlog.work = None
         self._queue.finish(turn, self._clock() - began)
         if task is not None:

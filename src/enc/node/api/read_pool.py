@@ -6,7 +6,9 @@ reads of others are. Addresses share the threads among themselves, and the ident
 share its part, as soon as they are proved.
 
 A read is charged to the rates by what it cost: one token for each TOKEN_S of a thread's processor
-time. The first token was taken when the request arrived.
+time. The first token was taken when the request arrived. While no identity is proved, it is one
+token for each UNPROVED_TOKEN_S: only the address's rate limits such reads, and it is a multiple of an
+identity's.
 """
 
 import asyncio
@@ -32,6 +34,8 @@ STEP_S = 0.02
 """Time after which a read goes back to the queue."""
 TOKEN_S = 0.005
 """Processor time that one token of a rate pays for."""
+UNPROVED_TOKEN_S = 0.001
+"""The same as long as the asker is not proved."""
 
 T = TypeVar("T")
 _End = Literal["done", "opened", "paused"]
@@ -40,12 +44,19 @@ _End = Literal["done", "opened", "paused"]
 class _Read(Generic[T]):
     """A read that waits or runs."""
 
-    def __init__(self, address: str, steps: Steps[T], loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(
+        self, address: str, steps: Steps[T], loop: asyncio.AbstractEventLoop, token_s: float = UNPROVED_TOKEN_S
+    ) -> None:
         self.address, self.steps, self._loop = address, steps, loop
         self.identity: bytes | None = None
+        self._token_s = token_s
         self.result: asyncio.Future[T] = loop.create_future()
         self.spent, self.paid = 0.0, 1.0
         """Processor time in tokens, and how many of them were taken."""
+
+    @property
+    def token_s(self) -> float:
+        return self._token_s if self.identity is None else TOKEN_S
 
     def resolve(self, value: T | None, error: BaseException | None = None) -> None:
         """Pass the result to the event loop. From any thread."""
@@ -91,11 +102,18 @@ class ReadPool:
         """
         return await self.run_steps(address, one_step(lambda: work(*args)))
 
+    async def run_own(self, address: str, work: Callable[[], T]) -> T:
+        """Do the same for work that the node begins itself for a peer whom it knows."""
+        return await self._run(_Read(address, one_step(work), asyncio.get_running_loop(), TOKEN_S))
+
     async def run_steps(self, address: str, steps: Steps[T], identity: bytes | None = None) -> T:
         """Do the same for a read in steps. `identity`: the asker, if it is proved already."""
         read = _Read(address, steps, asyncio.get_running_loop())
         read.identity = identity
-        displaced = self._queue.put((address, identity), read)
+        return await self._run(read)
+
+    async def _run(self, read: _Read[T]) -> T:
+        displaced = self._queue.put((read.address, read.identity), read)
         if displaced is not None:
             displaced.end(self._queue.full())
         self._executor.submit(self._work)
@@ -141,7 +159,7 @@ class ReadPool:
                 return "done" if ended is read else "paused"
 
     def _charge(self, read: _Read[Any], cpu_s: float) -> None:
-        read.spent += cpu_s / TOKEN_S
+        read.spent += cpu_s / read.token_s
         due = read.spent - read.paid
         if due > 0:
             read.paid = read.spent

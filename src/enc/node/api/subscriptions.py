@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Literal
 
-from enc.core.errors import Unavailable
+from enc.core.errors import RateLimited, Unavailable
 from enc.core.log.filter import Filter
 from enc.core.primitives.types import Event
 from enc.core.session.session import SKEW, TransportKeys
@@ -23,6 +23,7 @@ from enc.node.api.live_events import Backlog, Batch, LiveEvents, Offload, Public
 from enc.node.ops.internal_errors import internal_error
 from enc.node.read.access import Access
 from enc.node.store.steps import Step
+from enc.runtime.fair_share import FairShare
 
 Reason = Literal[
     "access_revoked",
@@ -126,27 +127,39 @@ class _Listeners:
 class SubscriptionHub:
     """All subscriptions of this node."""
 
-    def __init__(self, max_count: int, clock: Callable[[], float] = time.perf_counter) -> None:
-        self._max_count = max_count
+    def __init__(
+        self, max_count: int, clock: Callable[[], float] = time.perf_counter, *, by_address: bool = False
+    ) -> None:
+        """`by_address`: whether each address has a fair share of the places, so that none takes all."""
+        self._max_count, self._by_address = max_count, by_address
+        self._places = FairShare(max_count)
         self._by_enclave: dict[bytes, _Listeners] = {}
         self._live = LiveEvents(clock)
-        self.count = 0
         self.offload: Offload = _at_once
         """Runs long tasks; by default on the event loop."""
 
-    def reserve(self) -> None:
+    @property
+    def count(self) -> int:
+        """Number of places that are taken."""
+        return self._places.used
+
+    def reserve(self, address: str) -> None:
         """Reserve a place before a Query is opened, so that concurrent Queries cannot exceed the
         limit.
 
-        Raises Unavailable if every place is taken.
+        Raises Unavailable if every place is taken, or RateLimited if this address has its share.
         """
-        if self.count >= self._max_count:
-            raise Unavailable("too many subscriptions on this node", retry_after_ms=1000)
-        self.count += 1
+        if not self._places.take(self._key(address)):
+            if self.count >= self._max_count:
+                raise Unavailable("too many subscriptions on this node", retry_after_ms=1000)
+            raise RateLimited("too many subscriptions from this address", retry_after_ms=1000)
 
-    def release(self) -> None:
-        """Release the place of a Query that did not become a subscription."""
-        self.count -= 1
+    def release(self, address: str) -> None:
+        """Release the place of a Query that did not become a subscription, or of one that ended."""
+        self._places.release(self._key(address))
+
+    def _key(self, address: str) -> str | None:
+        return address if self._by_address else None
 
     def add(self, subscription: QuerySubscription) -> None:
         """Register a subscription for which a place was reserved."""
@@ -163,7 +176,7 @@ class SubscriptionHub:
         if at is None or subscription not in at.subscriptions:
             return
         del at.subscriptions[subscription]
-        self.count -= 1
+        self.release(subscription.address)
         if not at.subscriptions:
             del listeners.by_address[subscription.address]
             if not listeners.by_address:

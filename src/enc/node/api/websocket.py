@@ -33,6 +33,7 @@ from enc.node.api.subscriptions import QuerySubscription, Reason, SubscriptionHu
 from enc.node.ops.internal_errors import internal_error
 from enc.node.read.request_handlers import OpenedRequest, parse_query
 from enc.node.sequence.commit_intake import CommitIntake, Result
+from enc.runtime.fair_share import FairShare
 from enc.runtime.rate_limit import RateLimiter
 from enc.runtime.serving.peers import PeerConnection
 
@@ -65,6 +66,8 @@ class WebSocketLimits(Struct, frozen=True):
     max_subscriptions: int
     max_buffer: int
     max_websockets: int
+    by_address: bool = False
+    """Whether each address has a fair share of `max_websockets`, so that none takes all."""
 
 
 class WebSocketApi:
@@ -82,6 +85,7 @@ class WebSocketApi:
         self.intake, self.reads, self.hub, self.rates = intake, reads, hub, rates
         self.limits, self.seq_pub = limits, seq_pub
         self.connections: set[WebSocketConnection] = set()
+        self._places = FairShare(limits.max_websockets)
         self.read_slots = FairSlots(MAX_CONCURRENT_READS)
         hub.offload = self._offload
 
@@ -91,7 +95,9 @@ class WebSocketApi:
         await send({"type": "websocket.accept"})
         address = address_of(scope)
         connection = WebSocketConnection(self, receive, send, address, scope["state"]["peer"])
-        if len(self.connections) >= self.limits.max_websockets:
+        place = address if self.limits.by_address else None
+        has_place = self._places.take(place)
+        if not has_place:
             connection.send(Unavailable("too many WebSockets", retry_after_ms=1000).to_wire())
             connection.end(OVERLOADED)
         self.connections.add(connection)
@@ -99,11 +105,13 @@ class WebSocketApi:
             await connection.run()
         finally:
             self.connections.discard(connection)
+            if has_place:
+                self._places.release(place)
 
     async def _offload(self, address: str, task: Callable[[], object]) -> object:
         """Run a long task for the subscriptions of an address on a reader thread."""
         async with self.read_slots.hold(address):
-            return await self.reads.run(address, task)
+            return await self.reads.run_own(address, task)
 
     def shut_down(self) -> None:
         """Notify every subscriber, and end every connection once its commits are answered."""
@@ -242,7 +250,7 @@ class WebSocketConnection:
             raise Unavailable("the node is shutting down", retry_after_ms=1000)
         if len(self._subscriptions) + self._pending >= self._api.limits.max_subscriptions:
             raise RateLimited("too many subscriptions on this connection", retry_after_ms=1000)
-        self._api.hub.reserve()
+        self._api.hub.reserve(self._address)
         self._pending += 1
         pending = PendingSubscription()
         self._run(self._start(request, offered, pending)).add_done_callback(lambda _: self._pending_done(pending))
@@ -259,7 +267,7 @@ class WebSocketConnection:
             pending.is_over = True
             self._pending -= 1
             if not pending.is_subscription:
-                self._api.hub.release()
+                self._api.hub.release(self._address)
                 self._end_if_idle()
 
     async def _start(self, request: SealedRequest, offered: str | None, pending: "PendingSubscription") -> None:

@@ -15,9 +15,12 @@ class RateClocks:
     def __len__(self) -> int:
         return len(self._until)
 
-    def ready_at(self, key: str) -> float:
-        """Return when the key may be charged again; in the past if it may be now."""
-        return self._until.get(key, 0.0) - self._burst_ms
+    def ready_at(self, key: str, burst_ms: float | None = None) -> float:
+        """Return when the key may be charged again; in the past if it may be now.
+
+        `burst_ms`: charge only while the clock is at most this far ahead, so that others go first.
+        """
+        return self._until.get(key, 0.0) - (self._burst_ms if burst_ms is None else burst_ms)
 
     def charge(self, key: str, now: float, cost_ms: float) -> None:
         if cost_ms <= 0:

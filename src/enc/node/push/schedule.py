@@ -10,9 +10,11 @@ argument.
 - A host gets a limited number of requests and bytes per second, and of requests at a time, whatever
   the number of its endpoints. Further requests wait without delaying other hosts.
 - A queue whose endpoint is not confirmed gets a challenge in place of its batch, within narrower
-  limits.
+  limits. One whose confirmation is old gets a challenge within the limits of batches, so that
+  strangers cannot delay it.
 - A failed attempt is repeated after a delay that doubles, up to a limit; after a number of attempts
-  the batch is dead.
+  the batch is dead. The queue's other batches wait for a delay that doubles with each failure of the
+  queue in a row; after a number of them the endpoint is not confirmed any more.
 
 Its memory is bounded: places in line, batches in flight, and the health of recently tried queues,
 of which the oldest is forgotten first (such a queue is UNKNOWN again).
@@ -31,6 +33,7 @@ from msgspec import Struct
 from enc.node.push.challenge_limits import ChallengeLimits, ChallengeReservation
 from enc.node.push.host_limits import HostLimits, HostRates, Reservation
 from enc.node.push.known_addresses import KnownAddresses
+from enc.node.push.request_kind import RequestKind, kind_of
 from enc.node.store.push_interface import DueBatch
 
 OVERHEAD = 16 * 1024
@@ -66,6 +69,8 @@ class Bounds(Struct, frozen=True, kw_only=True):
     tries: int = 10
     first_retry_ms: int = 1000
     max_retry_ms: int = 300_000
+    max_hold_ms: int | None = None
+    """For development: longest time that a queue is held, in place of limits on challenges."""
 
 
 class _Share:
@@ -93,9 +98,10 @@ class _Share:
 class _Place(Struct):
     """What a request takes of its host's limits."""
 
+    kind: RequestKind
     host: Reservation
     challenge: ChallengeReservation | None
-    """None: it is not a challenge, or its end was recorded."""
+    """None: it takes nothing from the limits of challenges, or its end was recorded."""
 
 
 class _InFlight(Struct):
@@ -122,7 +128,7 @@ class Schedule:
         self._flights: dict[int, _InFlight] = {}
         self._addresses = KnownAddresses(bounds.known)
         self._hosts = HostLimits(bounds.host, self._addresses, bounds.known)
-        self._challenges = ChallengeLimits(bounds.first_retry_ms, self._addresses, bounds.known)
+        self._challenges = ChallengeLimits(bounds.first_retry_ms, self._addresses, bounds.known, bounds.max_hold_ms)
         self._count = 0
         self._places = _Share(bounds.waiting)
         self._connections, self._bytes = _Share(bounds.connections), _Share(bounds.unsent_bytes)
@@ -154,14 +160,17 @@ class Schedule:
         `ahead_ms`: how long it may wait there for its host.
         """
         standing, host = self.health(due), urlsplit(due.url).hostname or ""
-        is_challenge = self._needs_challenge(due, now)
-        ready_at = self._ready_at(due, host, now, is_challenge=is_challenge)
+        kind = kind_of(due, now, self.bounds.confirmed_ms)
+        ready_at = self._ready_at(due, host, now, kind)
         if self.holds(due.queue) or ready_at > now + ahead_ms or not self._places.fits(standing, 1):
             return False
         self._places.add(standing, 1)
-        size = CHALLENGE_BYTES if is_challenge else due.bytes * 4 // 3
-        challenge = self._challenges.reserve(host, due.registrar, now) if is_challenge else None
-        self._in_line[due.queue] = _Place(self._hosts.reserve(host, size, now), challenge)
+        size, challenge = CHALLENGE_BYTES, None
+        if kind is RequestKind.BATCH:
+            size = due.bytes * 4 // 3
+        if kind is RequestKind.CHALLENGE:
+            challenge = self._challenges.reserve(host, due.registrar, now, is_new=not due.challenges)
+        self._in_line[due.queue] = _Place(kind, self._hosts.reserve(host, size, now), challenge)
         self._count += 1
         heappush(self._lines[standing], (ready_at, self._count, due))
         return True
@@ -181,19 +190,39 @@ class Schedule:
         self._flights[due.queue] = flight
         return due
 
-    def is_challenge(self, queue: int) -> bool:
-        """Return whether a challenge is to be sent in place of the batch that was taken."""
-        return self._flights[queue].place.challenge is not None
+    def kind(self, queue: int) -> RequestKind:
+        """Return what is to be sent for the batch that was taken."""
+        return self._flights[queue].place.kind
 
-    def reached(self, queue: int, address: str, now: int) -> bool:
-        """Record which address a request has reached. Return whether its body may be sent; if not,
-        `free` the queue.
+    def may_connect(self, queue: int, address: str, now: int) -> bool:
+        """Charge a connection to an address. Return whether it may be made; if not, `free` the
+        queue.
         """
         place = self._flights[queue].place
         self._addresses.note(place.host.host, address)
-        if not self._hosts.reached(place.host, address, now):
+        if place.challenge is not None and not self._challenges.may_connect(place.challenge, address, now):
             return False
-        return place.challenge is None or self._challenges.reached(place.challenge, address, now)
+        return self._hosts.may_connect(place.host, address, now)
+
+    def address(self, queue: int) -> str:
+        """Return the last address to which the request of a queue could connect; empty if none."""
+        host = self._flights[queue].place.host
+        return host.address if host.may_connect else ""
+
+    def is_elsewhere(self, due: DueBatch) -> bool:
+        """Return whether a request went to an address at which nobody has shown that it is the
+        host's.
+        """
+        address, host = self.address(due.queue), self._flights[due.queue].place.host.host
+        return address not in ("", due.confirmed_to) and not self._addresses.is_proven(host, address)
+
+    def note_answer(self, due: DueBatch) -> None:
+        """Record that the endpoint took a batch or answered a challenge; call `finish` after it."""
+        place, address = self._flights[due.queue].place, self.address(due.queue)
+        if place.kind is not RequestKind.BATCH or urlsplit(due.url).scheme == "https":
+            self._addresses.prove(place.host.host, address)
+        if due.confirmed_at is not None:
+            self._challenges.note_answer(place.host.host, due.registrar)
 
     def end_challenge(self, queue: int, now: int, *, has_failed: bool) -> None:
         """Record the result of a challenge; call `finish` after it."""
@@ -228,9 +257,20 @@ class Schedule:
 
     def retry_at(self, due: DueBatch, now: int, jitter: float) -> int | None:
         """Return when to retry a batch that failed just now; None: never. `jitter`: from 0 up to 1."""
-        if due.tries + 1 >= self.bounds.tries:
-            return None
-        delay = min(self.bounds.first_retry_ms << due.tries, self.bounds.max_retry_ms)
+        return None if due.tries + 1 >= self.bounds.tries else self._delayed(due.tries, now, jitter)
+
+    def resume_at(self, due: DueBatch, now: int, jitter: float) -> int:
+        """Return when any batch of a queue may be sent again after one failed just now."""
+        return self._delayed(due.failures, now, jitter)
+
+    def must_confirm(self, due: DueBatch) -> bool:
+        """Return whether a failed delivery ends the endpoint's confirmation."""
+        if self.bounds.confirmed_ms is None:
+            return False
+        return due.failures + 1 >= self.bounds.tries or self.is_elsewhere(due)
+
+    def _delayed(self, failures: int, now: int, jitter: float) -> int:
+        delay = min(self.bounds.first_retry_ms << min(failures, 32), self.bounds.max_retry_ms)
         return now + delay - int(delay * jitter / 5)
 
     def _open_lines(self) -> list[tuple[QueueHealth, list[tuple[float, int, DueBatch]]]]:
@@ -245,23 +285,18 @@ class Schedule:
             if line and self._connections.fits(standing, 1) and self._bytes.fits(standing, self._weight(line[0][2]))
         ]
 
-    def _needs_challenge(self, due: DueBatch, now: int) -> bool:
-        if self.bounds.confirmed_ms is None:
-            return False
-        return due.confirmed_at is None or due.confirmed_at + self.bounds.confirmed_ms <= now
-
-    def _ready_at(self, due: DueBatch, host: str, now: int, *, is_challenge: bool) -> float:
+    def _ready_at(self, due: DueBatch, host: str, now: int, kind: RequestKind) -> float:
         """Return when the host's limits allow the request, or infinity if others must end first."""
         times = [now, self._hosts.ready_at(host)]
-        if is_challenge:
-            times.append(self._challenges.ready_at(host, due.registrar))
+        if kind is RequestKind.CHALLENGE:
+            times.append(self._challenges.ready_at(host, due.registrar, is_new=not due.challenges))
         return max(inf if at is None else at for at in times)
 
     def _weight(self, due: DueBatch) -> int:
         """Return the memory that a batch in line takes while it is sent; at most the smallest share, or it
         could never be sent.
         """
-        size = CHALLENGE_BYTES if self._in_line[due.queue].challenge else due.bytes
+        size = due.bytes if self._in_line[due.queue].kind is RequestKind.BATCH else CHALLENGE_BYTES
         return min(size * COPIES + OVERHEAD, self.bounds.unsent_bytes // 4)
 
     def _release(self, flight: _InFlight) -> None:

@@ -22,10 +22,11 @@ from enc.core.primitives.sealing import NONCE_SIZE, encrypt
 from enc.core.session.envelope import is_challenge_answer, seal_challenge
 from enc.node.push.body import EventSource, render
 from enc.node.push.outcomes import challenge_result, delivery_result
+from enc.node.push.request_kind import RequestKind
 from enc.node.push.schedule import QueueHealth, Schedule
 from enc.node.push.sender_pipe import MAX_RESULTS
 from enc.node.store.push_interface import DeliveryResult, DueBatch, PushReads, PushResult
-from enc.runtime.checked_http_async import EndpointAnswer, Reached
+from enc.runtime.checked_http_async import EndpointAnswer, MayConnect
 from enc.runtime.clock import now_ms
 
 PAGE = 1024
@@ -65,9 +66,11 @@ class SenderNode(Protocol):
 
 
 class Calls(Protocol):
-    async def call(self, url: str, body: bytes, reached: Reached) -> str | None: ...
+    async def call(self, url: str, body: bytes, may_connect: MayConnect) -> str | None: ...
 
-    async def ask(self, url: str, body: bytes, reached: Reached, *, max_answer: int) -> EndpointAnswer | None: ...
+    async def ask(
+        self, url: str, body: bytes, may_connect: MayConnect, *, max_answer: int
+    ) -> EndpointAnswer | None: ...
 
 
 class PushSender:
@@ -199,7 +202,7 @@ class PushSender:
         there was nothing to send any more, or if nothing may be sent to the host's address now.
         """
         key = await self._key_of(due.identity)
-        if self._schedule.is_challenge(due.queue):
+        if self._schedule.kind(due.queue) is not RequestKind.BATCH:
             return await self._challenge(due, key) if key else NO_KEY
         batch = self._reads.batch(due.queue, due.push_seq)
         if batch is None:
@@ -207,21 +210,21 @@ class PushSender:
         if not key:
             return NO_KEY
         body = sealed(self._seq_pub, due, render(self._reads, batch), key)
-        return await self._calls.call(due.url, body, self._reached(due))
+        return await self._calls.call(due.url, body, self._may_connect(due))
 
     async def _challenge(self, due: DueBatch, key: bytes) -> str | None:
         """Ask whether the recipient answers at its URL. Returns as `_send`."""
         challenge, nonce = os.urandom(CHALLENGE_SIZE), os.urandom(NONCE_SIZE)
         body = encode(seal_challenge(key, self._seq_pub, due.identity, due.url, challenge, nonce))
-        answer = await self._calls.ask(due.url, body, self._reached(due), max_answer=MAX_ANSWER)
+        answer = await self._calls.ask(due.url, body, self._may_connect(due), max_answer=MAX_ANSWER)
         if answer is None:
             return None
         if answer.error:
             return answer.error
         return "" if is_challenge_answer(challenge, answer.body) else NOT_ANSWERED
 
-    def _reached(self, due: DueBatch) -> Reached:
-        return lambda address: self._schedule.reached(due.queue, address, self._clock())
+    def _may_connect(self, due: DueBatch) -> MayConnect:
+        return lambda address: self._schedule.may_connect(due.queue, address, self._clock())
 
     async def _key_of(self, identity: bytes) -> bytes:
         if identity not in self._keys:
@@ -245,12 +248,14 @@ class PushSender:
         self._has_news.set()
 
     def _result(self, due: DueBatch, error: str, now: int) -> PushResult:
-        if self._schedule.is_challenge(due.queue):
-            if error != NO_KEY:  # nothing was sent
-                self._schedule.end_challenge(due.queue, now, has_failed=bool(error))
-            return challenge_result(due, error, now, self._schedule.bounds.first_retry_ms, self._jitter())
-        retry_at = self._schedule.retry_at(due, now, self._jitter()) if error else None
-        return delivery_result(due, error, now, retry_at)
+        if not error:
+            self._schedule.note_answer(due)
+        if self._schedule.kind(due.queue) is RequestKind.BATCH:
+            return delivery_result(due, error, now, self._schedule, self._jitter())
+        result = challenge_result(due, error, now, self._schedule, self._jitter())
+        if error != NO_KEY:  # nothing was sent
+            self._schedule.end_challenge(due.queue, now, has_failed=bool(error))
+        return result
 
     def _free(self, queue: int) -> None:
         self._schedule.free(queue)

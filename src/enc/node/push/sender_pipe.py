@@ -38,6 +38,8 @@ class Start(Struct, frozen=True, kw_only=True, tag=True):
     host_connections: int
     confirmed_s: float | None
     """How long a confirmation counts; None: endpoints need none."""
+    max_hold_s: float | None
+    """For development: longest time that a queue is held, in place of limits on challenges."""
     interval_s: float
     ca_file: str
     log_level: Level

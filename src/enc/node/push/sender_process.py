@@ -119,6 +119,7 @@ def _bounds(start: Start) -> Bounds:
             requests_per_s=start.host_per_s, bytes_per_s=start.host_bytes_per_s, at_a_time=start.host_connections
         ),
         confirmed_ms=None if start.confirmed_s is None else int(start.confirmed_s * 1000),
+        max_hold_ms=None if start.max_hold_s is None else int(start.max_hold_s * 1000),
         tries=start.tries,
         first_retry_ms=int(start.first_retry_s * 1000),
         max_retry_ms=int(start.max_retry_s * 1000),

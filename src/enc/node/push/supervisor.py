@@ -226,6 +226,7 @@ def start_message(config: NodeConfig, seq_pub: bytes) -> Start:
         host_bytes_per_s=config.host_bytes_per_s,
         host_connections=config.host_connections,
         confirmed_s=push.confirmed_days * 86_400 if push.require_challenge else None,
+        max_hold_s=config.max_hold_s,
         interval_s=push.interval_s,
         ca_file=push.ca_file,
         log_level=config.log_level,

@@ -74,6 +74,8 @@ class OpenedRequest(Struct, frozen=True):
     inner: OpenedBody
     access: Access
     proofs: Proofs
+    address: str | None = None
+    """The address that sent it, if it is known."""
 
     @property
     def namespaces(self) -> Sequence[Namespace]:
@@ -109,9 +111,9 @@ class SealedHandlers:
         }
         self._pulls = Pulls(store, max_page)
 
-    def answer(self, request: SealedRequest) -> Steps[bytes]:
-        """Return the sealed answer to a request, given by its plain outside."""
-        req = self.open(request)
+    def answer(self, request: SealedRequest, address: str | None = None) -> Steps[bytes]:
+        """Return the sealed answer to a request, given by its plain outside, that an address sent."""
+        req = self.open(request, address)
         yield request.from_
         with self._unless_purged(request.enclave):
             plain = self._by_type[request.type](req)
@@ -150,7 +152,7 @@ class SealedHandlers:
         """Return an identity's current rights in an enclave."""
         return Access(self._store, self.state(enclave), identity)
 
-    def open(self, request: SealedRequest) -> OpenedRequest:
+    def open(self, request: SealedRequest, address: str | None = None) -> OpenedRequest:
         """Check the session and open the request; raises if the asker does not hold the session's
         key.
         """
@@ -162,6 +164,7 @@ class SealedHandlers:
             opened,
             Access(self._store, state, request.from_),
             Proofs(self._store, self._key, state, self._clock()),
+            address,
         )
 
     # Events
@@ -294,7 +297,7 @@ class SealedHandlers:
             raise InvalidQuery(f"hold: expected 0 to {MAX_HOLD_MS // 1000} seconds")
         if not req.access.is_owner:
             raise Unauthorized("checkpoint: needs the right to create Migrate")
-        found = self._checkpoint(req.outer.enclave, body.hold * 1000, spent_request(req.outer))
+        found = self._checkpoint(req.outer.enclave, body.hold * 1000, spent_request(req.outer, req.address))
         return msgspec.json.encode({"seq": found.seq, "ct_root": found.ct_root.hex()})
 
     def _export(self, req: OpenedRequest) -> Steps[bytes]:

@@ -8,14 +8,22 @@ may create an enclave, and which endpoints may be called.
 Commits arrive in groups, in the order in which they were received, and leave in that order. The
 signatures of a group are checked together, by other processes, while the sequencer orders the group
 before.
+
+Some commits take long to check: large ones, and those of an enclave whose state must be loaded,
+which parses its Manifest. They have a thread of their own, on which addresses take turns by the time
+that their commits take. So an address that sends many delays only itself. The commits of an address
+stay in order: while one of them waits there, the next ones wait behind it.
 """
 
 import threading
+import time
+from collections import Counter
 from collections.abc import Callable, Sequence
 from queue import Empty, SimpleQueue
-from typing import Any
+from typing import Any, Literal, overload
 
 import structlog
+from msgspec.structs import replace
 
 from enc.core.errors import (
     EncError,
@@ -29,18 +37,24 @@ from enc.core.errors import (
 from enc.core.log.commit import check_author, check_expiry, check_hash, manifest_version, parse_commit
 from enc.core.machine.enclave import judge_manifest
 from enc.core.primitives.types import Commit, CommitLimits
+from enc.core.rules.policy_types import Policy
 from enc.node.ops.internal_errors import internal_error
-from enc.node.sequence.admitted import AdmittedCommit, duplicate
+from enc.node.sequence.admitted import AdmittedCommit, Judgement, duplicate
 from enc.node.sequence.content_parts import check_parts
 from enc.node.sequence.sequencer import Sequencer
 from enc.node.sequence.state_cache import StateCache
 from enc.node.signatures.pool import SignaturePool
 from enc.node.store.store_interface import Store
 from enc.runtime.endpoints import check_endpoints
+from enc.runtime.fair_queue import FairQueue
 from enc.runtime.rate_limit import RateLimiter
 
 MAX_GROUP = 32
 """Size from which a group is checked without waiting for more commits."""
+LONG_BODY = 8192
+"""Length from which a commit waits for its address's turn."""
+MAX_WAITING = 1 << 20
+"""More commits than the intake lets in."""
 
 REGISTERING = frozenset(["Grant", "Grant_Push", "AC_Bundle"])
 """Types that may register an endpoint, in either version."""
@@ -79,8 +93,12 @@ class CommitValidator:
         check_parts(commit)
         return commit
 
-    def check_before_signature(self, commit: Commit) -> None:
-        """Run the checks before the signature."""
+    def is_quick(self, commit: Commit) -> bool:
+        """Return whether the checks need no state that must be loaded first."""
+        return commit.type == "Manifest" or commit.enclave in self._states
+
+    def check_before_signature(self, commit: Commit) -> Policy | None:
+        """Run the checks before the signature; return the enclave's rules if it exists."""
         state = self._states.get(commit.enclave)
         if commit.type == "Manifest":
             enc_v = self._manifest_version(commit)
@@ -93,25 +111,25 @@ class CommitValidator:
         if commit.type == "Manifest" and state is not None:
             self._check_new(commit)
             raise EnclaveExists("the enclave already exists")
+        return None if state is None else state.policy
 
-    def check_after_signature(self, commit: Commit) -> None:
-        """Run the checks after the signature: only now is the author known."""
-        self._rates.take(commit.from_)
-        if commit.type == "Manifest" and not self._may_create(commit.from_):
-            raise Unauthorized("this node does not create enclaves for this identity")
-        check_endpoints(self._registered(commit), allow_private=self._private_endpoints)
-
-    def _registered(self, commit: Commit) -> Sequence[str]:
-        """Return the endpoints that a commit would register. The sequencer checks everything else
-        about it.
+    def check_after_signature(self, admitted: AdmittedCommit) -> AdmittedCommit:
+        """Run the checks after the signature: only now is the author known. Return the commit, a
+        Manifest with its judgement.
         """
+        commit = admitted.commit
+        self._rates.take(commit.from_)
         if commit.type == "Manifest":
-            try:
-                return [change.url for change in judge_manifest(commit)[1].endpoints if change.url is not None]
-            except InvalidCommit:
-                return ()
-        state = self._states.get(commit.enclave) if commit.type in REGISTERING else None
-        return state.policy.dialect.endpoints(commit) if state is not None else ()
+            if not self._may_create(commit.from_):
+                raise Unauthorized("this node does not create enclaves for this identity")
+            policy, effects = judge_manifest(commit)
+            admitted = replace(admitted, policy=policy, judgement=Judgement(None, policy, effects))
+            urls: Sequence[str] = [change.url for change in effects.endpoints if change.url is not None]
+        else:
+            rules = admitted.policy
+            urls = rules.dialect.endpoints(commit) if rules is not None and commit.type in REGISTERING else ()
+        check_endpoints(urls, allow_private=self._private_endpoints)
+        return admitted
 
     def _manifest_version(self, commit: Commit) -> int:
         if len((commit.content or "").encode()) > self._max_manifest:
@@ -162,14 +180,21 @@ class Admission:
         sequencer: Sequencer,
         reject: Callable[[Sequence[Rejection]], None],
         signatures: SignaturePool,
+        clock: Callable[[], float] = time.perf_counter,
     ) -> None:
         self._validator, self._sequencer, self._reject = validator, sequencer, reject
-        self._signatures = signatures
+        self._signatures, self._clock = signatures, clock
         self._queue: SimpleQueue[Sequence[Arrival] | None] = SimpleQueue()
+        self._long: FairQueue[Arrival] = FairQueue(MAX_WAITING, MAX_WAITING, jobs="commits")
+        self._long_addresses, self._lock = Counter[str](), threading.Lock()
+        """Number of long commits that are not passed on yet, by address."""
+        self._arrived, self._is_stopping = threading.Event(), False
+        self._long_thread = threading.Thread(target=self._run_long, name="admission-long", daemon=True)
         self._thread = threading.Thread(target=self._run, name="admission", daemon=True)
 
     def start(self) -> None:
         self._thread.start()
+        self._long_thread.start()
 
     def submit(self, arrivals: Sequence[Arrival]) -> None:
         self._queue.put(arrivals)
@@ -178,16 +203,24 @@ class Admission:
         """Pass on everything that was submitted, then end."""
         self._queue.put(None)
         self._thread.join()
+        self._is_stopping = True
+        self._arrived.set()
+        self._long_thread.join()
 
     def _run(self) -> None:
         running = True
         while running:
             group, running = self._take()
-            try:
-                self.run_once(group)
-            except Exception as e:  # an internal error must not end the thread
-                error = internal_error(e, "admission")
-                self._reject([(sender, error, None) for _, sender, _ in group])
+            self.run_once(group)
+
+    def _run_long(self) -> None:
+        while True:
+            self._arrived.wait()
+            self._arrived.clear()
+            while self.run_long():
+                pass
+            if self._is_stopping:
+                return
 
     def _take(self) -> tuple[list[Arrival], bool]:
         """Return all waiting commits, and whether to continue. A larger group makes a larger
@@ -206,26 +239,74 @@ class Admission:
         return group, arrivals is not None
 
     def run_once(self, arrivals: Sequence[Arrival]) -> None:
-        if not arrivals:
-            return
-        checked = [self._check(body, sender, address) for body, sender, address in arrivals]
-        signed = iter(self._signatures.check([found.commit for found in checked if isinstance(found, AdmittedCommit)]))
-        checked = [
-            self._finish(found, next(signed)) if isinstance(found, AdmittedCommit) else found for found in checked
-        ]
-        tickets = [found for found in checked if isinstance(found, AdmittedCommit)]
-        if tickets:
-            self._sequencer.submit(tickets)
-        if len(tickets) < len(checked):
+        """Check the commits that take no turns."""
+        asked = (self._check(each, True) for each in arrivals if not self._waits(each))
+        checked = [found for found in asked if found is not None]
+        passed = [found for found in checked if isinstance(found, AdmittedCommit)]
+        try:
+            signed = iter(self._signatures.check([found.commit for found in passed]))
+            checked = [
+                self._finish(found, next(signed)) if isinstance(found, AdmittedCommit) else found for found in checked
+            ]
+        except Exception as e:  # an internal error must not end the thread
+            error = internal_error(e, "admission")
+            checked = [(found.sender, error, None) if isinstance(found, AdmittedCommit) else found for found in checked]
+        self._pass_on(checked)
+
+    def run_long(self) -> bool:
+        """Check the commit whose turn it is; return whether there was one."""
+        turn = self._long.take()
+        if turn is None:
+            return False
+        began, address = self._clock(), turn.item[2]
+        found = self._check(turn.item, False)
+        if isinstance(found, AdmittedCommit):
+            found = self._finish(found, is_signed(found.commit))
+        self._pass_on([found])
+        with self._lock:
+            self._long_addresses[address] -= 1
+            if not self._long_addresses[address]:
+                del self._long_addresses[address]
+        self._long.finish(turn, self._clock() - began)
+        return True
+
+    def _waits(self, arrival: Arrival) -> bool:
+        """Return whether the commit waits for its address's turn now."""
+        body, _, address = arrival
+        if len(body) < LONG_BODY and address not in self._long_addresses:
+            return False
+        self._put_long(arrival)
+        return True
+
+    def _put_long(self, arrival: Arrival) -> None:
+        with self._lock:
+            self._long_addresses[arrival[2]] += 1
+        self._long.put((arrival[2],), arrival)
+        self._arrived.set()
+
+    def _pass_on(self, checked: Sequence[AdmittedCommit | Rejection]) -> None:
+        """Pass on the commits that passed, and reject the others."""
+        admitted = [found for found in checked if isinstance(found, AdmittedCommit)]
+        if admitted:
+            self._sequencer.submit(admitted)
+        if len(admitted) < len(checked):
             self._reject([found for found in checked if not isinstance(found, AdmittedCommit)])
 
-    def _check(self, body: bytes, sender: Any, address: str) -> AdmittedCommit | Rejection:
-        """Run everything before the signature."""
+    @overload
+    def _check(self, arrival: Arrival, may_wait: Literal[False]) -> AdmittedCommit | Rejection: ...
+    @overload
+    def _check(self, arrival: Arrival, may_wait: bool) -> AdmittedCommit | Rejection | None: ...
+    def _check(self, arrival: Arrival, may_wait: bool) -> AdmittedCommit | Rejection | None:
+        """Run everything before the signature; None if the commit waits for its turn first."""
+        body, sender, address = arrival
         commit: Commit | None = None
         try:
             commit = self._validator.parse(body)
-            self._validator.check_before_signature(commit)
-            return AdmittedCommit(commit, sender, address)
+            if may_wait and not self._validator.is_quick(commit):
+                self._put_long(arrival)
+                return None
+            policy = self._validator.check_before_signature(commit)
+            return AdmittedCommit(commit, sender, address, policy)
         except EncError as e:
             return (sender, e, commit.hash if commit else None)
         except Exception as e:  # an internal error must not affect the others
@@ -236,7 +317,17 @@ class Admission:
         try:
             if not is_signed:
                 raise InvalidSignature("sig: not the author's signature over this commit")
-            self._validator.check_after_signature(admitted.commit)
-            return admitted
+            return self._validator.check_after_signature(admitted)
         except EncError as e:
             return (admitted.sender, e, admitted.commit.hash)
+        except Exception as e:  # an internal error must not affect the others
+            return (admitted.sender, internal_error(e, "admission"), admitted.commit.hash)
+
+
+def is_signed(commit: Commit) -> bool:
+    """Return whether the author has signed the commit."""
+    try:
+        check_author(commit)
+    except InvalidSignature:
+        return False
+    return True

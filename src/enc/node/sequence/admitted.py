@@ -6,6 +6,7 @@ from msgspec import Struct
 
 from enc.core.errors import Duplicate, EncError
 from enc.core.log.receipt import build_receipt, wire_receipt
+from enc.core.machine.enclave import judge_manifest
 from enc.core.machine.state import EnclaveState
 from enc.core.primitives.types import Commit, Event, Receipt
 from enc.core.rules.policy_types import Effects, Policy
@@ -49,8 +50,10 @@ class AdmittedCommit(Struct, frozen=True):
     commit: Commit
     sender: Any = None
     address: str = ""
+    policy: Policy | None = None
+    """The enclave's rules, if it exists: while a commit refers to them, they are not parsed again."""
     judgement: Judgement | None = None
-    """The judgement, if the commit was prepared."""
+    """The judgement, if the commit was prepared, or of a Manifest."""
 
 
 CommitOutcome = tuple[AdmittedCommit, Receipt | EncError]
@@ -63,3 +66,12 @@ def duplicate(first: Event, commit: Commit) -> Duplicate:
     """
     context = {"receipt": wire_receipt(build_receipt(first))} if first.sig == commit.sig else {}
     return Duplicate("the commit was already accepted", **context)
+
+
+def judged_manifest(admitted: AdmittedCommit) -> tuple[Policy, Effects]:
+    """Return the rules and the effects of a Manifest of an enclave that does not exist yet."""
+    known = admitted.judgement
+    effects = None if known is None else known.effects_in(None)
+    if known is None or known.policy is None or effects is None:
+        return judge_manifest(admitted.commit)
+    return known.policy, effects

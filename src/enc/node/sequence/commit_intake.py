@@ -14,6 +14,7 @@ from enc.core.primitives.types import Receipt
 from enc.node.ops.internal_errors import internal_error
 from enc.node.sequence.admission import MAX_GROUP, Admission, Arrival, Rejection
 from enc.node.sequence.admitted import CommitOutcome
+from enc.runtime.fair_share import FairShare
 
 MAX_BYTES = 256 << 20
 """Total size of the commits that may wait."""
@@ -31,16 +32,31 @@ class CommitReplies:
     def __init__(
         self,
         loop: asyncio.AbstractEventLoop,
+        max_waiting: int,
         on_results: Callable[[Sequence[Result]], None] = lambda results: None,
+        *,
+        by_address: bool = True,
     ) -> None:
+        """`by_address`: whether each address has a share of the places."""
         self._loop, self._on_results = loop, on_results
-        self.waiting = self.bytes = 0
-        """Number and total size of the commits that have no result yet."""
+        self._count, self._bytes = FairShare(max_waiting), FairShare(MAX_BYTES)
+        """Number and total size of the commits that have no result yet, shared by address."""
+        self._by_address = by_address
 
-    def expect(self, size: int) -> None:
-        """Count a commit of `size` bytes that will get a result."""
-        self.waiting += 1
-        self.bytes += size
+    @property
+    def waiting(self) -> int:
+        """Number of commits that have no result yet."""
+        return self._count.used
+
+    def expect(self, address: str, size: int) -> bool:
+        """Count a commit that will get a result; return False if it must not wait."""
+        key = address if self._by_address else None
+        if not self._count.take(key):
+            return False
+        if not self._bytes.take(key, size):
+            self._count.release(key)
+            return False
+        return True
 
     def reject(self, rejections: Sequence[Rejection]) -> None:
         self._loop.call_soon_threadsafe(self._reply, rejections)
@@ -50,9 +66,10 @@ class CommitReplies:
         self._loop.call_soon_threadsafe(self._reply, results)
 
     def _reply(self, results: Sequence[tuple[Any, Result, bytes | None]]) -> None:
-        self.waiting -= len(results)
-        for (reply, size), result, commit_hash in results:
-            self.bytes -= size
+        for (reply, size, address), result, commit_hash in results:
+            key = address if self._by_address else None
+            self._count.release(key)
+            self._bytes.release(key, size)
             try:
                 reply(result, commit_hash)
             except Exception as e:  # a failing reply must not affect the others
@@ -68,11 +85,10 @@ class CommitIntake:
         loop: asyncio.AbstractEventLoop,
         admission: Admission,
         replies: CommitReplies,
-        max_waiting: int,
         gather_s: float = GATHER_S,
     ) -> None:
         self._loop, self._admission, self._replies = loop, admission, replies
-        self._max_waiting, self._gather_s = max_waiting, gather_s
+        self._gather_s = gather_s
         self._arrivals: list[Arrival] = []
         self._due = 0.0
         """Earliest time of the next group, by the loop's clock."""
@@ -88,14 +104,13 @@ class CommitIntake:
     def submit(self, body: bytes, reply: Reply, address: str = "") -> None:
         """Queue a commit from an address; `reply` is called once with its result.
 
-        Raises Unavailable if the queue is full.
+        Raises Unavailable if too many commits wait, or too many of this address.
         """
         if self.is_closed:
             raise Unavailable("the node is shutting down", retry_after_ms=1000)
-        if self._replies.waiting >= self._max_waiting or self._replies.bytes >= MAX_BYTES:
-            raise Unavailable("too many commits are waiting", retry_after_ms=1000)
-        self._replies.expect(len(body))
-        self._arrivals.append((body, (reply, len(body)), address))
+        if not self._replies.expect(address, len(body)):
+            raise Unavailable("too many commits are waiting, of this address or of all", retry_after_ms=1000)
+        self._arrivals.append((body, (reply, len(body), address), address))
         if len(self._arrivals) == 1:
             self._timer = self._schedule()
         elif len(self._arrivals) == MAX_GROUP:

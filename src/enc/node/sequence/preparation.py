@@ -22,8 +22,9 @@ from enc.core.machine.state import EnclaveState, StoredEnclave
 from enc.core.primitives.types import Commit
 from enc.core.trees.sparse_merkle import hash_leaves
 from enc.node.ops.internal_errors import internal_error
-from enc.node.sequence.admitted import AdmittedCommit, Judgement
+from enc.node.sequence.admitted import AdmittedCommit, Judgement, judged_manifest
 from enc.node.sequence.content_parts import PARSED
+from enc.node.sequence.state_cache import StateCache
 from enc.runtime.fair_queue import FairQueue, Turn
 
 PREPARED = frozenset(["AC_Bundle", "Manifest"])
@@ -45,13 +46,15 @@ Judging = Generator[None, None, Judgement]
 _Sender = tuple[str, bytes]
 
 
-def judge_in_steps(commit: Commit, state: EnclaveState | None, reader: StoredEnclave, sequencer: bytes) -> Judging:
+def judge_in_steps(
+    admitted: AdmittedCommit, state: EnclaveState | None, reader: StoredEnclave, sequencer: bytes
+) -> Judging:
     """Judge an AC_Bundle or a Manifest in the enclave's present state; None: it does not exist."""
     try:
         if state is not None:
-            effects = yield from machine.judge_in_steps(state, commit, reader, sequencer=sequencer)
+            effects = yield from machine.judge_in_steps(state, admitted.commit, reader, sequencer=sequencer)
             return Judgement(state, None, effects)
-        policy, effects = machine.judge_manifest(commit)
+        policy, effects = judged_manifest(admitted)
         yield from hash_leaves(effects.writes)
         return Judgement(None, policy, effects)
     except EncError as e:
@@ -69,13 +72,20 @@ class _Job:
 class Preparation:
     """Commits that are being prepared or wait behind one. For the sequencer's thread."""
 
-    def __init__(self, begin: Callable[[Commit], Judging], clock: Callable[[], float] = time.perf_counter) -> None:
+    def __init__(
+        self,
+        begin: Callable[[AdmittedCommit], Judging],
+        states: StateCache,
+        clock: Callable[[], float] = time.perf_counter,
+    ) -> None:
         """`begin` starts the judgement of a commit."""
-        self._begin, self._clock = begin, clock
+        self._begin, self._states, self._clock = begin, states, clock
         self._queue: FairQueue[_Job] = FairQueue(MAX_WAITING, MAX_WAITING, levels=2, jobs="commits")
         self._waiting = Counter[_Sender]()
-        self._open = list[tuple[Turn[_Job], float]]()
-        """The turns of commits that are ready and not sequenced yet, each with its cost so far."""
+        self._open = list[tuple[Turn[_Job], float, int]]()
+        """The turns of commits that are ready and not sequenced yet, each with its cost so far and its
+        size.
+        """
         self._ready_size, self._ready_at = 0, 0.0
 
     def __bool__(self) -> bool:
@@ -87,7 +97,7 @@ class Preparation:
         ready = list[AdmittedCommit]()
         for each in admitted:
             sender = _sender(each)
-            if sender in self._waiting or _needs_turn(each.commit):
+            if sender in self._waiting or _needs_turn(each.commit) or self._is_cold(each.commit):
                 self._queue.put(sender, _Job(each))
                 self._waiting[sender] += 1
             else:
@@ -111,14 +121,23 @@ class Preparation:
     def settle(self) -> None:
         """Charge the senders of the last commits for the whole time that they took, by their size."""
         took = self._clock() - self._ready_at
-        for turn, spent in self._open:
-            self._queue.finish(turn, spent + took * _size(turn.item.admitted) / self._ready_size)
+        for turn, spent, size in self._open:
+            self._queue.finish(turn, spent + took * size / self._ready_size)
         self._open, self._ready_size = [], 0
+
+    def _is_cold(self, commit: Commit) -> bool:
+        """Return whether the enclave's state has left memory since admission: others load many large
+        Manifests, and to parse one again takes long.
+        """
+        return commit.type != "Manifest" and commit.enclave not in self._states
 
     def _run(self, turn: Turn[_Job]) -> AdmittedCommit | None:
         """Return the commit if it is ready."""
         job, began = turn.item, self._clock()
-        admitted = job.admitted
+        admitted, size = job.admitted, _size(job.admitted)
+        if self._is_cold(admitted.commit):
+            self._states.get(admitted.commit.enclave)
+            size += READY_SIZE
         if admitted.commit.type in PREPARED:
             try:
                 judgement = self._judge(job, began)
@@ -131,8 +150,8 @@ class Preparation:
                     self._queue.put_back(_sender(admitted), job)
                     return None
             admitted = replace(admitted, judgement=judgement)
-        self._open.append((turn, self._clock() - began))
-        self._ready_size += _size(admitted)
+        self._open.append((turn, self._clock() - began, size))
+        self._ready_size += size
         self._forget_one(_sender(admitted))
         return admitted
 
@@ -144,7 +163,7 @@ class Preparation:
     def _judge(self, job: _Job, began: float) -> Judgement | None:
         """Judge on for one slice; return None if that was not enough."""
         if job.steps is None:
-            job.steps = self._begin(job.admitted.commit)
+            job.steps = self._begin(job.admitted)
         try:
             while self._clock() - began < SLICE_S:
                 next(job.steps)

@@ -23,12 +23,12 @@ from enc.core.log.receipt import build_receipt
 from enc.core.machine import enclave as machine
 from enc.core.machine.state import EnclaveState
 from enc.core.primitives.signing import PrivateKey
-from enc.core.primitives.types import Commit, Event, Receipt
+from enc.core.primitives.types import Event, Receipt
 from enc.core.rules.content import revised_id
-from enc.core.rules.policy_types import Effects, Policy
+from enc.core.rules.policy_types import Effects
 from enc.node.limits.quota import NO_QUOTA, Quota, Spending
 from enc.node.ops.internal_errors import internal_error
-from enc.node.sequence.admitted import AdmittedCommit, CommitOutcome, duplicate
+from enc.node.sequence.admitted import AdmittedCommit, CommitOutcome, duplicate, judged_manifest
 from enc.node.sequence.batch import CommitBatch, StepBuilder
 from enc.node.sequence.batch_overlay import BatchOverlay, NodeCache
 from enc.node.sequence.checkpoint import Checkpoint, MigrateHolds
@@ -42,8 +42,12 @@ from enc.node.store.store_interface import Store
 
 MAX_BATCH = 1024
 """Maximum number of commits in one transaction."""
-MAX_SEALS = 256
-"""Maximum number of idle bundles that one transaction closes."""
+MAX_SEALS = 4096
+"""Maximum number of idle bundles that one transaction looks at."""
+SEAL_S, SEAL_PAUSE_S = 0.02, 0.05
+"""Seconds for which one transaction closes them; seconds until the next one does if some are left."""
+COLD_SEAL_PAUSE = 6
+"""For how many times the time that it took to load one's state others like it wait."""
 IDLE_S = 0.2
 """Seconds after which an idle sequencer looks for bundles to seal."""
 PAUSE_S = 0.001
@@ -90,7 +94,9 @@ class Sequencer:
         self._recipients = RecipientCache(store)
         self._steps = StepBuilder(key, self._recipients)
         self._holds = MigrateHolds()
-        self._preparation = Preparation(self._judge_in_steps)
+        self._preparation = Preparation(self._judge_in_steps, self._states)
+        self._is_sealing, self._seal_due, self._cold_seal_due = False, 0.0, 0.0
+        """Whether overdue bundles are left for the next batch."""
         self._unsealed: set[bytes] = set()
         """Enclaves that could not be sealed since the start."""
         self._thread = threading.Thread(target=self._run, name="sequencer", daemon=True)
@@ -164,7 +170,8 @@ class Sequencer:
     def _run(self) -> None:
         running = True
         while running or self._preparation:
-            admitted, calls, goes_on = self._take(PAUSE_S if self._preparation else IDLE_S)
+            idle_s = SEAL_PAUSE_S if self._is_sealing else IDLE_S
+            admitted, calls, goes_on = self._take(PAUSE_S if self._preparation else idle_s)
             running = running and goes_on
             ready = self._preparation.sort(admitted)
             if ready or not self._preparation:
@@ -180,10 +187,10 @@ class Sequencer:
             self.run_once(ready)
             self._preparation.settle()
 
-    def _judge_in_steps(self, commit: Commit) -> Judging:
-        state = self._states.get(commit.enclave)
-        overlay = BatchOverlay(self._store, commit.enclave, state, self._cache)
-        return judge_in_steps(commit, state, overlay, self._key.public)
+    def _judge_in_steps(self, admitted: AdmittedCommit) -> Judging:
+        enclave = admitted.commit.enclave
+        state = self._states.get(enclave)
+        return judge_in_steps(admitted, state, BatchOverlay(self._store, enclave, state, self._cache), self._key.public)
 
     def _take(self, wait_s: float) -> tuple[list[AdmittedCommit], list[Callable[[], None]], bool]:
         """Return the waiting commits up to the batch limit, the calls to run after them, and
@@ -283,7 +290,7 @@ class Sequencer:
             if commit.type != "Manifest":
                 raise EnclaveNotFound("no such enclave on this node")
             timestamp = machine.next_timestamp(None, commit, batch.now)
-            policy, effects = _judge_manifest(admitted)
+            policy, effects = judged_manifest(admitted)
             event = finalize(commit, self._key, timestamp, 0)
             transition = machine.apply_manifest(event, policy, effects)
         else:
@@ -311,18 +318,38 @@ class Sequencer:
         return overlay
 
     def _seal(self, batch: CommitBatch) -> None:
-        """Close bundles whose time is up and that no event closed."""
+        """Close bundles whose time is up and that no event closed, for one slice.
+
+        A state that must be loaded first takes long if its Manifest is large: after such a one, others
+        like it wait for several times as long as it took.
+        """
+        began = time.perf_counter()
+        if began < self._seal_due:
+            return
+        self._is_sealing = False
         for enclave in self._store.overdue(batch.now, MAX_SEALS + len(self._unsealed)):
             if enclave in self._unsealed:
                 continue
-            try:
-                self._seal_one(enclave, batch)
-            except Unavailable:
-                raise
-            except Exception as e:  # one damaged enclave must not stop the others; fsck reports more
-                internal_error(e, "seal")
-                self._unsealed.add(enclave)
-                batch.overlays.pop(enclave, None)
+            now, is_cold = time.perf_counter(), enclave not in self._states
+            if now - began >= SEAL_S or (is_cold and now < self._cold_seal_due):
+                self._is_sealing = True
+                continue
+            self._try_to_seal(enclave, batch)
+            if is_cold:
+                ended = time.perf_counter()
+                self._cold_seal_due = ended + COLD_SEAL_PAUSE * (ended - now)
+        if self._is_sealing:
+            self._seal_due = time.perf_counter() + SEAL_PAUSE_S
+
+    def _try_to_seal(self, enclave: bytes, batch: CommitBatch) -> None:
+        try:
+            self._seal_one(enclave, batch)
+        except Unavailable:
+            raise
+        except Exception as e:  # one damaged enclave must not stop the others; fsck reports more
+            internal_error(e, "seal")
+            self._unsealed.add(enclave)
+            batch.overlays.pop(enclave, None)
 
     def _seal_one(self, enclave: bytes, batch: CommitBatch) -> None:
         overlay = self._overlay(enclave, batch)
@@ -331,11 +358,3 @@ class Sequencer:
         transition = machine.seal(overlay.state, batch.now, overlay)
         if transition is not None:
             self._steps.add(batch, overlay, transition, None, Effects())
-
-
-def _judge_manifest(admitted: AdmittedCommit) -> tuple[Policy, Effects]:
-    prepared = admitted.judgement
-    effects = None if prepared is None else prepared.effects_in(None)
-    if prepared is None or prepared.policy is None or effects is None:
-        return machine.judge_manifest(admitted.commit)
-    return prepared.policy, effects

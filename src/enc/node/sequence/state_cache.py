@@ -6,9 +6,10 @@ that is not used leaves memory and costs only disk.
 
 import threading
 from collections import OrderedDict
+from weakref import WeakValueDictionary
 
 from enc.core.machine.state import EnclaveState
-from enc.core.primitives.encoding import compact_size
+from enc.core.rules.policy_types import Policy
 from enc.node.store.store_interface import Store
 
 CAPACITY = 2048
@@ -25,12 +26,20 @@ class StateCache:
     def __init__(self, store: Store, capacity: int = CAPACITY) -> None:
         self._store, self._capacity = store, capacity
         self._states: OrderedDict[bytes, EnclaveState] = OrderedDict()
+        self._policies: WeakValueDictionary[bytes, Policy] = WeakValueDictionary()
+        """The rules of enclaves that are still referred to, also if their state was dropped. They never
+        change.
+        """
         self._weights: dict[bytes, int] = {}
         self._weight = 0
         self._lock = threading.Lock()
 
     def __len__(self) -> int:
         return len(self._states)
+
+    def __contains__(self, enclave: bytes) -> bool:
+        """Return whether `get` need not parse the enclave's Manifest."""
+        return enclave in self._states or enclave in self._policies
 
     def get(self, enclave: bytes) -> EnclaveState | None:
         """Return the state after the latest durable step; None if the enclave does not exist here."""
@@ -39,7 +48,7 @@ class StateCache:
             if state is not None:
                 self._states.move_to_end(enclave)
                 return state
-        loaded = self._store.load(enclave)
+        loaded = self._store.load(enclave, self._policies.get(enclave))
         return None if loaded is None else self.put(loaded)
 
     def forget(self, enclave: bytes) -> None:
@@ -57,8 +66,9 @@ class StateCache:
         with self._lock:
             known = self._states.get(state.enclave)
             if known is None:
-                self._weights[state.enclave] = weight = compact_size(state.policy.manifest)
+                self._weights[state.enclave] = weight = state.policy.size
                 self._weight += weight
+                self._policies[state.enclave] = state.policy
             if known is None or _age(known) <= _age(state):
                 self._states[state.enclave] = known = state
             self._states.move_to_end(state.enclave)

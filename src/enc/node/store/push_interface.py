@@ -8,8 +8,8 @@ meanwhile are sent erased. A queue holds everything for one identity at one url,
 of the node. Queues and their counters are never deleted.
 
 A queue also stores whether its endpoint is confirmed: whether it has answered a challenge. A hold
-keeps a queue from being sent: after a failed challenge, or because the endpoint is gone (404, 410).
-A registration and an operator's `redeliver` end holds.
+keeps a queue from being sent: after a failed delivery or challenge, or because the endpoint is gone
+(404, 410). A registration of an unconfirmed endpoint, and an operator's `redeliver`, end holds.
 """
 
 from collections.abc import MutableMapping, Sequence
@@ -94,6 +94,12 @@ class DueBatch(Struct, frozen=True):
     """Deliveries in a row that were answered with 404."""
     registrar: int = 0
     """A number for the enclave that registered the endpoint last; 0: an operator resumed it."""
+    failures: int = 0
+    """Failed deliveries in a row, of any batches."""
+    confirmed_to: str = ""
+    """The address that answered the challenge."""
+    renew_at: int = 0
+    """A confirmed endpoint gets no challenge before this time, as one has failed."""
 
 
 class DeliveryResult(Struct, frozen=True, tag=True):
@@ -109,6 +115,12 @@ class DeliveryResult(Struct, frozen=True, tag=True):
     """Deliveries in a row that were answered with 404."""
     suspend_until: int | None = None
     """With an error: stop sending to the endpoint until then. The batch waits as before."""
+    failures: int = 0
+    """Failed deliveries in a row, of any batches."""
+    resume_at: int = 0
+    """With an error: no batch is sent to the endpoint before this time."""
+    must_confirm: bool = False
+    """With an error: the endpoint is not confirmed any more."""
 
 
 class ChallengeResult(Struct, frozen=True, tag=True):
@@ -119,6 +131,10 @@ class ChallengeResult(Struct, frozen=True, tag=True):
     error: str = ""
     held_until: int = 0
     """With an error: time of the next challenge."""
+    is_confirmed: bool = False
+    """With an error: the endpoint stays confirmed, and gets batches meanwhile."""
+    address: str = ""
+    """Without an error: the address that answered."""
 
 
 PushResult = DeliveryResult | ChallengeResult
@@ -205,7 +221,7 @@ class PushStore(PushReads, Protocol):
 
     def record_results(self, results: Sequence[PushResult]) -> list[DeadBatch]:
         """Store the results of attempts and challenges in one transaction. Returns the batches that
-        died. A dead batch ends the confirmation of its endpoint.
+        died. A dead batch, and `must_confirm`, end the confirmation of the endpoint.
 
         A result of a batch that does not wait changes nothing.
         """

@@ -13,7 +13,7 @@ from msgspec import Struct
 from enc.core.log.filter import Filter
 from enc.core.machine.state import ClosedBundle, EnclaveState
 from enc.core.primitives.types import Commit, Event, KeyRecord, RecordKind, Target, TreeHead
-from enc.core.rules.policy_types import ReadScope
+from enc.core.rules.policy_types import Policy, ReadScope
 from enc.node.store.events import EventWithStatus, RawEvent, SearchItem
 from enc.node.store.push_interface import PushStore
 from enc.node.store.spent_requests import SpentRequest
@@ -110,7 +110,11 @@ class Store(PushStore, Protocol):
 
     # Enclaves
 
-    def load(self, enclave: bytes) -> EnclaveState | None: ...
+    def load(self, enclave: bytes, policy: Policy | None = None) -> EnclaveState | None:
+        """Return the latest state; None if the enclave does not exist. `policy`: its rules, if they are
+        known; otherwise the Manifest is parsed.
+        """
+        ...
 
     def count(self) -> int:
         """Return the number of enclaves, without purged ones. Cheap for any number."""

@@ -75,10 +75,12 @@ class HttpProtocol(HttpToolsProtocol):
         transport.set_write_buffer_limits(CHUNK)
         super().connection_made(transport)
         self.waiting_since = self.loop.time()
-        if self._peer is None:
-            self.take_peer(PeerConnection(self.peers, address_of(transport), self.drop))
+        is_new = self._peer is None
+        self._peer = self._peer or PeerConnection(self.peers, address_of(transport), self.drop)
+        self._peer.set_drop(self.drop, lambda: self.is_idle)
+        if is_new:
             try:
-                self.peers.add(self.peer)
+                self.peers.add(self._peer)
             except Unavailable as e:
                 transport.write(raw_error(e))
                 transport.abort()
@@ -89,9 +91,8 @@ class HttpProtocol(HttpToolsProtocol):
         return self._peer
 
     def take_peer(self, peer: PeerConnection) -> None:
-        """Take over a connection that is counted already."""
+        """Take over a connection that is counted already, as soon as it is made."""
         self._peer = peer
-        peer.set_drop(self.drop)
 
     def data_received(self, data: bytes) -> None:
         if self.transport.is_closing():

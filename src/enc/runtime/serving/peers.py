@@ -2,11 +2,15 @@
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from itertools import islice
 from typing import Any
 
 from enc.core.errors import Unavailable
 from enc.runtime.rate_limit import address_key
 from enc.runtime.serving.limits import ServingLimits
+
+MAX_SEARCHED = 64
+"""Most connections of an address among which the server looks for an idle one."""
 
 
 def address_of(transport: Any) -> str:
@@ -15,14 +19,26 @@ def address_of(transport: Any) -> str:
     return address_key(name[0] if isinstance(name, tuple) and name else "")
 
 
+def _always() -> bool:
+    """Tell that a connection is idle: no request has arrived on it yet."""
+    return True
+
+
+def _never() -> bool:
+    """Tell that a connection is not idle."""
+    return False
+
+
 class PeerConnection:
     """One connection, with the bytes that the server holds for it: those that wait until the peer
     reads them, and those of a request or message that is not complete.
     """
 
-    def __init__(self, peers: "Peers", address: str, drop: Callable[[], None]) -> None:
+    def __init__(self, peers: "Peers", address: str, drop: Callable[[], object]) -> None:
         """`drop` closes the connection at once and discards what waits for it."""
         self._peers, self.address, self.drop = peers, address, drop
+        self.is_idle: Callable[[], bool] = _always
+        """Returns whether the connection has no open request."""
         self.unsent = 0
         """Bytes that wait for this peer."""
         self.incoming = 0
@@ -51,9 +67,9 @@ class PeerConnection:
         finally:
             self.add_unsent(-size)
 
-    def set_drop(self, drop: Callable[[], None]) -> None:
-        """Replace `drop`, for a protocol that takes the connection over or is gone."""
-        self.drop = drop
+    def set_drop(self, drop: Callable[[], object], is_idle: Callable[[], bool] = _never) -> None:
+        """Replace `drop` and `is_idle`, for a protocol that takes the connection over or is gone."""
+        self.drop, self.is_idle = drop, is_idle
 
     def remove(self) -> None:
         self._peers.remove(self)
@@ -70,7 +86,8 @@ class _Address:
     """The connections of one address."""
 
     def __init__(self) -> None:
-        self.peers = set[PeerConnection]()
+        self.peers = dict[PeerConnection, None]()
+        """In the order in which they connected."""
         self.incoming = 0
 
     @property
@@ -81,9 +98,18 @@ class _Address:
         """Return the peer whose incomplete request or message began first."""
         return min((peer for peer in self.peers if peer.incoming), key=lambda peer: peer.begun)
 
+    def most_idle(self) -> PeerConnection:
+        """Return the oldest peer without an open request, or the oldest of all."""
+        oldest = list(islice(self.peers, MAX_SEARCHED))
+        return next((peer for peer in oldest if peer.is_idle()), oldest[0])
+
 
 class Peers:
     """All connections of a server. Not thread-safe: for one event loop.
+
+    Past the limit on connections, a newcomer takes the place of a connection of the address with
+    most, if that has more than the newcomer's then has: of the oldest one that is idle, or else of
+    the oldest. Without a limit for one address nobody is displaced: an address may stand for many.
 
     Past the limit on waiting bytes, peers are dropped: of the address with most bytes waiting, the
     peer that has read nothing for the longest time. So a peer that asks for much and reads nothing
@@ -105,19 +131,27 @@ class Peers:
 
     def add(self, peer: PeerConnection) -> None:
         """Add a connection, or raise Unavailable."""
-        if self.count >= self._limits.connections:
-            raise Unavailable("too many connections", retry_after_ms=1000)
         most, address = self._limits.connections_per_address, self._by_address.get(peer.address)
-        if most and address is not None and len(address.peers) >= most:
+        own = 0 if address is None else len(address.peers)
+        if most and own >= most:
             raise Unavailable("too many connections from this address", retry_after_ms=1000)
-        self._by_address.setdefault(peer.address, _Address()).peers.add(peer)
+        if self.count >= self._limits.connections:
+            self._make_room(own)
+        self._by_address.setdefault(peer.address, _Address()).peers[peer] = None
         self.count += 1
+
+    def _make_room(self, own: int) -> None:
+        """Drop a connection for a newcomer whose address has `own`, or raise Unavailable."""
+        largest = max(self._by_address.values(), key=lambda address: len(address.peers))
+        if not self._limits.connections_per_address or len(largest.peers) <= own + 1:
+            raise Unavailable("too many connections", retry_after_ms=1000)
+        self._drop(largest.most_idle())
 
     def remove(self, peer: PeerConnection) -> None:
         """Remove a connection and its bytes; do nothing if it was rejected, dropped or removed."""
         address = self._address_of(peer)
         if address is not None:
-            address.peers.remove(peer)
+            del address.peers[peer]
             address.incoming -= peer.incoming
             self.count -= 1
             self.unsent -= peer.unsent

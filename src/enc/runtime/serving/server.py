@@ -18,6 +18,7 @@ import uvicorn
 from uvicorn.config import STARTUP_FAILURE
 
 from enc.runtime.serving.closing import close_idle, close_slow, close_stuck
+from enc.runtime.serving.descriptors import AcceptFailures
 from enc.runtime.serving.http_protocol import HttpProtocol
 from enc.runtime.serving.listening import url_of
 from enc.runtime.serving.peers import Peers
@@ -63,6 +64,7 @@ class Server(uvicorn.Server):
         self._protocol: type[HttpProtocol] = config.http_protocol_class  # type: ignore[assignment]
         self._protocol.sites = SiteCheck(sites, listening.getsockname()[0])
         self._limits = self._protocol.limits
+        self._accept_failures = AcceptFailures()
         self._logged_drops = 0
         """Number of dropped peers that were already logged."""
         self._stopping = asyncio.Event()
@@ -90,6 +92,8 @@ class Server(uvicorn.Server):
         close_slow(self.server_state, now, patience)
         close_stuck(self.server_state, now, patience)
         self._log_dropped()
+        if self.config.ssl is None and self._socket.fileno() >= 0:
+            self._accept_failures.probe(self._socket.fileno())
 
     def _log_dropped(self) -> None:
         peers = self.peers
@@ -115,7 +119,9 @@ class Server(uvicorn.Server):
         context, backlog = self.config.ssl, self.config.backlog
         if context is None:
             return await asyncio.get_running_loop().create_server(self._new_protocol, sock=listening, backlog=backlog)
-        listener = TlsListener(listening, context, self.peers, self._limits.handshake_s, self._new_protocol)
+        listener = TlsListener(
+            listening, context, self.peers, self._limits.handshake_s, self._new_protocol, self._accept_failures
+        )
         listener.start(backlog)
         return listener
 

@@ -15,7 +15,7 @@ from msgspec import Struct
 
 from enc.core.errors import PeerError
 
-_AUTHORITY = re.compile(r"(?:\[([0-9a-f:.]+)\]|([^\[\]:/@\s]+))(?::[0-9]*)?").fullmatch
+_AUTHORITY = re.compile(r"(?:\[([0-9a-f:.]+)(?:%[^\[\]/@\s]+)?\]|([^\[\]:/@\s]+))(?::[0-9]*)?").fullmatch
 _ORIGIN = re.compile(r"(https?)://([^/\s?#@]+)").fullmatch
 _PORTS = {"http": ":80", "https": ":443"}
 """Ports that an Origin leaves out; a proxy may add them to Host."""
@@ -60,9 +60,12 @@ class SiteCheck:
 
     def __init__(self, rules: SiteRules, listening: str) -> None:
         public, is_local = _host_of(rules.public_url), is_loopback(listening)
-        self._rules, self._names = rules, frozenset(_plain(host) for host in (*rules.hosts, public) if host)
+        self._rules, self._names = (
+            rules,
+            frozenset(_plain(name) for host in (*rules.hosts, public) if (name := ascii_name(host))),
+        )
         self._checks_host = is_local or bool(rules.hosts)
-        self._origins = frozenset(origin.lower() for origin in rules.origins)
+        self._origins = frozenset(_ascii_origin(origin.lower()) for origin in rules.origins)
         self._any_origin = "*" in rules.origins and not rules.private and (bool(self._names) or not is_local)
         self._checks_nothing = self._any_origin and not self._checks_host
 
@@ -115,13 +118,34 @@ def _name(authority: str) -> str:
 
 
 def _plain(name: str) -> str:
-    """Return a name or an address in the form in which two are compared."""
+    """Return a name or an address in the form in which two are compared, without an address's zone."""
     name = name.lower().removeprefix("[").removesuffix("]").removesuffix(".")
     try:
-        address = ipaddress.ip_address(name)
+        address = ipaddress.ip_address(name.partition("%")[0])
     except ValueError:
         return name
     return str(getattr(address, "ipv4_mapped", None) or address)
+
+
+def ascii_name(name: str) -> str:
+    """Return a configured name as browsers send it, with xn-- labels; empty if it has no such form.
+
+    Not for names that peers send: these are so already, and long ones would take long.
+    """
+    if name.isascii():
+        return name
+    import httpx  # only for these names
+
+    try:
+        return httpx.URL(scheme="https", host=name.lower()).raw_host.decode()
+    except httpx.InvalidURL:
+        return ""
+
+
+def _ascii_origin(origin: str) -> str:
+    scheme, _, authority = origin.partition("://")
+    name, colon, port = authority.partition(":")
+    return origin if origin.isascii() else f"{scheme}://{ascii_name(name)}{colon}{port}"
 
 
 def _host_of(url: str) -> str:

@@ -10,10 +10,9 @@ import ssl
 from collections.abc import Callable
 from typing import Any
 
-import structlog
-
 from enc.core.errors import Unavailable
 from enc.runtime.rate_limit import address_key
+from enc.runtime.serving.descriptors import AcceptFailures
 from enc.runtime.serving.http_protocol import HttpProtocol
 from enc.runtime.serving.peers import PeerConnection, Peers
 
@@ -21,8 +20,6 @@ MAX_ACCEPTED = 128
 """Most connections that are accepted before others have a turn on the event loop."""
 PAUSE_S = 1.0
 """Seconds after which the listener tries again, if the process has no more file descriptors."""
-
-_log = structlog.get_logger("enc.server")
 
 
 class TlsListener:
@@ -38,10 +35,11 @@ class TlsListener:
         peers: Peers,
         patience: float,
         make: Callable[[], HttpProtocol],
+        failures: AcceptFailures,
     ) -> None:
         """`patience`: seconds for a handshake. `make`: returns the protocol for what follows."""
         self._socket, self._context, self._peers = listening, context, peers
-        self._patience, self._make = patience, make
+        self._patience, self._make, self._failures = patience, make, failures
         self._loop = asyncio.get_running_loop()
         self._handshakes = set[asyncio.Task[None]]()
         self._timer: asyncio.TimerHandle | None = None
@@ -76,7 +74,7 @@ class TlsListener:
             self._take(accepted, name)
 
     def _pause(self, error: OSError) -> None:
-        _log.error("accept_failed", reason=error.strerror)
+        self._failures.log(error)
         self._loop.remove_reader(self._socket)
         self._timer = self._loop.call_later(PAUSE_S, self._loop.add_reader, self._socket, self._accept)
 
@@ -89,8 +87,14 @@ class TlsListener:
             return
         accepted.setblocking(False)
         task = self._loop.create_task(self._shake(accepted, peer))
+        peer.drop = task.cancel  # until the handshake is over the event loop uses the socket
         self._handshakes.add(task)
-        task.add_done_callback(self._handshakes.discard)
+        task.add_done_callback(lambda task: self._handshake_done(task, accepted))
+
+    def _handshake_done(self, task: "asyncio.Task[None]", accepted: socket.socket) -> None:
+        self._handshakes.discard(task)
+        if task.cancelled():  # perhaps before its first step
+            accepted.close()
 
     async def _shake(self, accepted: socket.socket, peer: PeerConnection) -> None:
         def make() -> HttpProtocol:

@@ -34,10 +34,12 @@ MAX_SETS = 256
 """Cached lists of roles: one for each set of roles that is held."""
 
 
-class PolicyV1(Struct, frozen=True, kw_only=True, dict=True):
+class PolicyV1(Struct, frozen=True, kw_only=True, dict=True, weakref=True):
     """The rules of a version 1 manifest. Made by `parse_manifest`."""
 
     manifest: Mapping[str, Any]
+    size: int = 0
+    """Length of the Manifest's content."""
     roles: Mapping[str, int]
     """The custom roles, each with its bit."""
     rows: tuple[SchemaEntry, ...]

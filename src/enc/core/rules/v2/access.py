@@ -56,10 +56,12 @@ class _Act(Struct, frozen=True):
     contexts: frozenset[str] = frozenset()
 
 
-class PolicyV2(Struct, frozen=True, kw_only=True, dict=True):
+class PolicyV2(Struct, frozen=True, kw_only=True, dict=True, weakref=True):
     """The rules of a version 2 manifest. Made by `parse_manifest`."""
 
     manifest: Mapping[str, Any]
+    size: int = 0
+    """Length of the Manifest's content."""
     states: tuple[str, ...]
     traits: Mapping[str, Trait]
     entries: tuple[RuleEntry, ...]

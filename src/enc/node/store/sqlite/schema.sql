@@ -150,6 +150,9 @@ CREATE TABLE queues (         -- one per identity and url; never deleted, so tha
   missing INTEGER NOT NULL DEFAULT 0,        -- deliveries in a row that were answered with 404
   suspended INTEGER NOT NULL DEFAULT 0,      -- 1: an answer 404 or 410 stopped deliveries; ends with a confirmation
   registrar INTEGER NOT NULL DEFAULT 0,      -- number of the enclave that registered it last; 0: an operator resumed it
+  failures INTEGER NOT NULL DEFAULT 0,       -- deliveries in a row that failed, of any batches
+  confirmed_to TEXT NOT NULL DEFAULT '',     -- address that answered the last challenge; an IPv6 /64
+  renew_at INTEGER NOT NULL DEFAULT 0,       -- while it is confirmed, no challenge before this time
   UNIQUE (identity, url)
 );
 

@@ -17,6 +17,7 @@ from enc.core.log.filter import Filter
 from enc.core.machine.state import ClosedBundle, EnclaveState
 from enc.core.primitives.types import Commit, Event, KeyRecord, RecordKind, Target, TreeHead
 from enc.core.rules.parse_manifest import parse_manifest
+from enc.core.rules.policy_types import Policy
 from enc.node.store.events import EventWithStatus, RawEvent, SearchItem
 from enc.node.store.spent_requests import SpentRequest
 from enc.node.store.sqlite import purge
@@ -86,7 +87,7 @@ class SqliteStore(PushTables):
 
     # Enclaves
 
-    def load(self, enclave: bytes) -> EnclaveState | None:
+    def load(self, enclave: bytes, policy: Policy | None = None) -> EnclaveState | None:
         with self.database.readers.lend() as db:
             db.execute("BEGIN")  # read the state and the pending leaves at the same moment
             query = "SELECT e, manifest, state, purged FROM enclaves JOIN states USING (e) WHERE enclave = ?"
@@ -95,7 +96,7 @@ class SqliteStore(PushTables):
                 return None
             e, manifest, packed, purged = row
             pending = dict(db.execute("SELECT key, value FROM pending WHERE e = ?", (e,)))
-            state = unpack_state(packed, enclave, parse_manifest(manifest), pending)
+            state = unpack_state(packed, enclave, policy or parse_manifest(manifest), pending)
             return state if purged else with_closed_gates(state, db, e)
 
     def count(self) -> int:

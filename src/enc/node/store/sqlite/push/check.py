@@ -25,6 +25,9 @@ _COUNTED = (
     "SELECT count(*), coalesce(max(push_seq), 0), coalesce(min(push_seq), 1), coalesce(sum(state = 0), 0), "
     "coalesce(sum(iif(state = 0, events, 0)), 0), coalesce(sum(state = 2), 0) FROM batches WHERE q = ?"
 )
+_ENDPOINT = (
+    "SELECT confirmed_at, challenges, held_until, missing, failures, renew_at, suspended FROM queues WHERE q = ?"
+)
 
 
 class _Run(Struct, frozen=True):
@@ -121,12 +124,10 @@ def _check_counts(
 
 
 def _check_endpoint(db: sqlite3.Connection, q: int) -> str | None:
-    query = "SELECT confirmed_at, challenges, held_until, missing, suspended FROM queues WHERE q = ?"
-    confirmed_at, challenges, held_until, missing, suspended = db.execute(query, (q,)).fetchone()
-    if confirmed_at is not None and (suspended or challenges or held_until):
-        return "confirmed_at: the endpoint is both confirmed and held"
-    numbers = (confirmed_at or 0, challenges, held_until, missing)
-    are_whole = all(isinstance(number, int) and number >= 0 for number in numbers)
+    confirmed_at, *numbers, suspended = db.execute(_ENDPOINT, (q,)).fetchone()
+    if confirmed_at is not None and suspended:
+        return "confirmed_at: the endpoint is both confirmed and suspended"
+    are_whole = all(isinstance(number, int) and number >= 0 for number in (confirmed_at or 0, *numbers))
     return None if are_whole and suspended in (0, 1) else "the state of its endpoint: invalid values"
 
 

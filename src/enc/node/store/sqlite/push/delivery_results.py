@@ -14,6 +14,10 @@ WAITING, DELIVERED, DEAD = 0, 1, 2
 MAX_ERROR = 200
 """Characters of an error that are stored."""
 
+NOTE_ERROR = (
+    "UPDATE queues SET last_error = ?1, last_error_at = ?2, missing = ?3, failures = ?4, held_until = ?5, "
+    "confirmed_at = iif(?6, NULL, confirmed_at), challenges = iif(?6, 0, challenges) WHERE q = ?7"
+)
 FIND = "SELECT b, events FROM batches WHERE q = ? AND push_seq = ? AND state = 0"
 OLD = "SELECT b, q FROM batches WHERE state = ? AND state > 0 AND settled_at <= ? LIMIT ?"
 REVIVE = (
@@ -47,8 +51,8 @@ def record_results(db: sqlite3.Connection, results: Sequence[PushResult]) -> lis
 
 
 def _note_error(db: sqlite3.Connection, result: DeliveryResult) -> None:
-    query = "UPDATE queues SET last_error = ?, last_error_at = ?, missing = ? WHERE q = ?"
-    db.execute(query, (result.error[:MAX_ERROR], result.at, result.missing, result.queue))
+    state = result.missing, result.failures, result.resume_at, result.must_confirm
+    db.execute(NOTE_ERROR, (result.error[:MAX_ERROR], result.at, *state, result.queue))
 
 
 def _end(db: sqlite3.Connection, result: DeliveryResult, b: int, events: int) -> None:
@@ -62,7 +66,8 @@ def _end(db: sqlite3.Connection, result: DeliveryResult, b: int, events: int) ->
     )
     db.execute(
         "UPDATE queues SET waiting = waiting - 1, waiting_events = waiting_events - ?1, dead = dead + ?2, "
-        "delivered = delivered + (1 - ?2), missing = 0, confirmed_at = iif(?2, NULL, confirmed_at) WHERE q = ?3",
+        "delivered = delivered + (1 - ?2), missing = 0, failures = iif(?2, failures, 0), "
+        "held_until = iif(?2, held_until, 0), confirmed_at = iif(?2, NULL, confirmed_at) WHERE q = ?3",
         (events, int(is_dead), result.queue),
     )
 

@@ -6,20 +6,25 @@ from enc.node.store.push_interface import ChallengeResult, DeliveryResult
 
 NOT_CONFIRMED = "the endpoint was not confirmed"
 
-CONFIRM = "UPDATE queues SET confirmed_at = ?, challenges = 0, held_until = 0, missing = 0, suspended = 0 WHERE q = ?"
+CONFIRM = (
+    "UPDATE queues SET confirmed_at = ?, confirmed_to = ?, challenges = 0, held_until = 0, missing = 0, suspended = 0, "
+    "failures = 0, renew_at = 0 WHERE q = ?"
+)
 FAIL = (
     "UPDATE queues SET confirmed_at = NULL, challenges = challenges + 1, held_until = ?, last_error = ?, "
     "last_error_at = ? WHERE q = ?"
 )
+POSTPONE = "UPDATE queues SET challenges = challenges + 1, renew_at = ?, last_error = ?, last_error_at = ? WHERE q = ?"
 SUSPEND = (
     "UPDATE queues SET confirmed_at = NULL, challenges = 0, held_until = ?, missing = 0, suspended = 1 WHERE q = ?"
 )
 REGISTER = (
-    "UPDATE queues SET registrar = ?, challenges = 0, held_until = 0, missing = 0 "
+    "UPDATE queues SET registrar = ?, challenges = 0, held_until = 0, missing = 0, failures = 0 "
     "WHERE identity = ? AND url = ? AND confirmed_at IS NULL"
 )
 RESUME = (
-    "UPDATE queues SET registrar = 0, challenges = 0, held_until = 0, missing = 0 "
+    "UPDATE queues SET registrar = iif(confirmed_at IS NULL, 0, registrar), challenges = 0, held_until = 0, "
+    "missing = 0, failures = 0, renew_at = 0 "
     "WHERE held_until > 0 AND (?1 IS NULL OR identity = ?1) AND (?2 IS NULL OR url = ?2)"
 )
 EXPIRED = (
@@ -42,9 +47,10 @@ def register_endpoint(db: sqlite3.Connection, identity: bytes, url: str, registr
 
 def record_challenge(db: sqlite3.Connection, result: ChallengeResult, max_error: int) -> None:
     if result.error:
-        db.execute(FAIL, (result.held_until, result.error[:max_error], result.at, result.queue))
+        query = POSTPONE if result.is_confirmed else FAIL
+        db.execute(query, (result.held_until, result.error[:max_error], result.at, result.queue))
     else:
-        db.execute(CONFIRM, (result.at, result.queue))
+        db.execute(CONFIRM, (result.at, result.address, result.queue))
 
 
 def suspend(db: sqlite3.Connection, result: DeliveryResult) -> None:

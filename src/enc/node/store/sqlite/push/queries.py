@@ -26,7 +26,8 @@ WITH RECURSIVE some (q) AS (
   UNION ALL
   SELECT (SELECT q FROM batches WHERE state = 0 AND q > some.q ORDER BY q LIMIT 1) FROM some WHERE some.q IS NOT NULL
 )
-SELECT batches.q, batches.push_seq, identity, url, tries, bytes, confirmed_at, challenges, missing, registrar FROM some
+SELECT batches.q, batches.push_seq, identity, url, tries, bytes, confirmed_at, challenges, missing, registrar,
+  failures, confirmed_to, renew_at FROM some
 CROSS JOIN batches ON b = (
   SELECT b FROM batches WHERE state = 0 AND q = some.q AND next_try <= :now ORDER BY next_try, push_seq LIMIT 1
 )
