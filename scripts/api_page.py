@@ -30,6 +30,8 @@ MODULES = {
     "enc.client.enclave.templates": "Ready-made manifests.",
     "enc.client.verify.pins": "Where a client keeps what it remembers.",
     "enc.client.enclave.backup": "The whole log in one file.",
+    "enc.testing": "Nodes without sockets, for the tests of apps.",
+    "enc.testing.plugin": "Fixtures for pytest.",
     "enc.apps": "Applications that seal what they write.",
     "enc.apps.people": "Names for keys, where people's enclaves are, and lookup by name.",
     "enc.apps.personal": "The personal store.",

@@ -21,6 +21,7 @@ Generated from `async_client.py` by `scripts/blocking_client.py`: do not edit.
 TOKENS = (
     (r"import asyncio\n", "import time\n"),
     (r"\basyncio\.sleep\b", "time.sleep"),
+    (r"\basync_(http|sleep)\b", r"\1"),
     (r"Coroutine\[Any, Any, (\w+)\]", r"\1"),
     (r"\bAsyncIterator, Coroutine,", "Iterator,"),
     (r"\basync (def|for|with)\b", r"\1"),

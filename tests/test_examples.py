@@ -16,6 +16,7 @@ ELSEWHERE = {"dataview_activity.py", "demo.py"}
 SHORT = (
     "todo_list.py",
     "audit_log.py",
+    "tested_app.py",
     "live_feed.py",
     "webhook.py",
     "migrate_enclave.py",
@@ -51,6 +52,7 @@ SAYS = {
         "With its content changed\n  FORGED: hash: not the hash of this commit's fields",
         "Moved to another seq\n  FORGED: seq_sig: not the sequencer's signature over this event",
     ],
+    "tested_app.py": ["3 passed"],
     "live_feed.py": [
         "  Anna receives seq 2: Rain at noon.\n  Anna receives seq 3: Sun at four.\nHis connection is restored",
         "Both received all four, in order, each once.",

@@ -25,10 +25,10 @@ from enc.core.primitives.signing import PrivateKey
 from enc.core.primitives.types import Event
 from enc.core.session.envelope import seal_push
 from enc.runtime.backoff import RetryPauses
+from enc.testing.lying_node import Json, LyingNode
 from tests.client.stage import URL, Stage
 from tests.core.world import LIFETIME, person
 from tests.node.served import NODE
-from tests.simulator import Json, Simulator
 
 HOOK = "https://bob.test/hook"
 TURNS = 20_000
@@ -52,7 +52,7 @@ class Post:
         self._open: list[PushReceiver] = []
 
     @property
-    def node(self) -> Simulator:
+    def node(self) -> LyingNode:
         return self.stage.node
 
     def close(self) -> None:
@@ -76,7 +76,7 @@ class Post:
         """Return any event of an enclave, with valid signatures: the node signs everything."""
         key = how.pop("by", NODE)
         commit = build_commit(person("bob"), first.enclave, "message", text, self.stage.clock.now + LIFETIME)
-        return Simulator(self.stage.clock, key).event(commit, seq, **how)
+        return LyingNode(self.stage.clock, key).event(commit, seq, **how)
 
     # The receiver
 

@@ -11,9 +11,9 @@ from enc.core.log.event import wire_event
 from enc.core.log.receipt import build_receipt, wire_receipt
 from enc.core.primitives.types import Commit, Event, Receipt, Tags
 from enc.core.trees.state_key import shared_slot
+from enc.testing.lying_node import Alter, Json, LyingNode
 from tests.client.stage import Stage, caught
 from tests.core.world import LIFETIME, person
-from tests.simulator import Alter, Json, Simulator
 
 TOPIC = shared_slot("topic")
 
@@ -37,7 +37,7 @@ class Scene:
         assert e.head().ts == 2
 
     @property
-    def node(self) -> Simulator:
+    def node(self) -> LyingNode:
         return self.stage.node
 
     def id(self, text: str) -> bytes:
@@ -58,14 +58,14 @@ class Scene:
         exp = more.pop("exp", self.stage.clock.now + LIFETIME)
         return build_commit(person("bob"), more.pop("enclave", self.enclave.id), type_, text, exp, tags)
 
-    def grow(self, node: Simulator, *texts: str) -> None:
+    def grow(self, node: LyingNode, *texts: str) -> None:
         """Continue a node's log: one event for each text, and close the bundle."""
         for text in texts:
             assert isinstance(node.take(self.commit(text)), Receipt)
         self.stage.clock.tick(6000)
         node.settle()
 
-    def fork(self) -> Simulator:
+    def fork(self) -> LyingNode:
         """Return another node with the same key and a log of the same size, but different events."""
         twin = self.node.copy()
         for node, text in ((self.node, "to you"), (twin, "to others")):

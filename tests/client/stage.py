@@ -20,10 +20,11 @@ from websockets.exceptions import ConnectionClosedError
 from enc.client import AsyncClient, AsyncEnclave, Client, Distrust, Enclave, Identity, check_evidence, load_evidence
 from enc.client.link.enclave_reader import EnclaveReader
 from enc.client.wire.transport import AsyncTransport, Transport
+from enc.testing.lying_node import LyingNode
+from enc.testing.lying_socket import Socket
 from tests.client.settings import with_settings
 from tests.core.world import person
-from tests.node.served import SMALL, Clock
-from tests.simulator import Simulator, Socket
+from tests.node.served import NODE, SMALL, Clock
 
 HOST = "node.test"
 URL = f"http://{HOST}"
@@ -39,8 +40,8 @@ class Stage:
     def __init__(self, face: Face, directory: Path, patch: pytest.MonkeyPatch) -> None:
         self.face, self.clock = face, Clock()
         self.kind = Enclave if face == "sync" else AsyncEnclave
-        self.node = Simulator(self.clock)
-        self.others: dict[str, Simulator] = {}
+        self.node = LyingNode(self.clock, NODE)
+        self.others: dict[str, LyingNode] = {}
         self.is_node_gone = False
         """Whether nothing answers at the node's address any more."""
         self.pins, self.naps = directory / "pins", list[float]()
@@ -63,10 +64,10 @@ class Stage:
         patch.setattr("enc.runtime.clock.time", time)
         for name in ("clients.async_client", "subscribe.subscription"):
             patch.setattr(f"enc.client.{name}.asyncio", awaiting)
-        patch.setattr("enc.client.clients.client.Transport", lambda url, timeout: Transport(url, timeout, http()))
+        patch.setattr("enc.client.clients.client.Transport", lambda url, timeout, _: Transport(url, timeout, http()))
         patch.setattr(
             "enc.client.clients.async_client.AsyncTransport",
-            lambda url, timeout: AsyncTransport(url, timeout, http_async()),
+            lambda url, timeout, _: AsyncTransport(url, timeout, http_async()),
         )
         patch.setattr("enc.client.subscribe.subscription.connect", self._connect)
         patch.setattr("enc.client.subscribe.subscription.connect_async", self._connect_async)
@@ -76,7 +77,7 @@ class Stage:
         assert len(self.connected) < CONNECTIONS, "it reconnects endlessly"
         return Connection(Socket(self.at(urlsplit(url).hostname or "")))
 
-    def at(self, host: str) -> Simulator:
+    def at(self, host: str) -> LyingNode:
         """Return the node at this host."""
         if host == HOST and not self.is_node_gone:
             return self.node

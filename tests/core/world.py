@@ -19,11 +19,11 @@ from enc.core.primitives.signing import PrivateKey
 from enc.core.primitives.types import Commit, Event, Tags
 from enc.core.rules.policy_types import Effects, ReadScope
 from enc.core.trees.state_key import LIFECYCLE_KEY, gate_slot, own_slot, shared_slot, status_key, tree_key
+from enc.testing.clock import START
 from tests.core.vectors import KEYS
 
 Json = dict[str, Any]
 
-START = 1_790_000_000_000
 LIFETIME = 60_000
 NO_POINT = "ff" * 32
 """32 bytes in hex that are not the x-coordinate of a point."""

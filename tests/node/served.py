@@ -36,8 +36,9 @@ from enc.node.config import NodeConfig
 from enc.node.server import NodeServer
 from enc.node.store.sqlite.store import SqliteStore
 from enc.node.store.store_interface import Store
-from tests.core.world import LIFETIME, START, person, pub
-from tests.node.memory_store import MemoryStore
+from enc.testing.clock import Clock
+from enc.testing.memory_store import MemoryStore
+from tests.core.world import LIFETIME, person, pub
 from tests.plain_http import NO_TLS
 
 Json = dict[str, Any]
@@ -51,19 +52,6 @@ NODE = person("node")
 DEV = NodeConfig(port=0, dev=True)
 PATHS = {type_: path for path, type_ in SEALED_PATHS.items()}
 """Paths of the sealed requests that are not sent to `/`."""
-
-
-class Clock:
-    """Time as the node sees it."""
-
-    def __init__(self) -> None:
-        self.now = START
-        """Unix milliseconds."""
-        self.monotonic = 1000.0
-
-    def tick(self, ms: int) -> None:
-        self.now += ms
-        self.monotonic += ms / 1000
 
 
 class Served:

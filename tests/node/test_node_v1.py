@@ -32,9 +32,9 @@ from enc.node.config import EndpointSettings, NodeConfig
 from enc.node.fsck import check_store
 from enc.node.store.sqlite.store import SqliteStore
 from enc.node.store.store_interface import Store
+from enc.testing.memory_store import MemoryStore
 from tests.core.world import LIFETIME, NO_POINT, give, person, pub
 from tests.core.world_v1 import EXAMPLE, bundle, change, has, initial, manifest, row
-from tests.node.memory_store import MemoryStore
 from tests.node.served import NODE, SMALL, Enclave, Json, Served, about, bad, good
 from tests.node.small_v1 import ADMIN, DATAVIEW, ENDPOINT, MEMBER, OWNER, SCHEMA, SMALL_V1
 

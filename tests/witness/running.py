@@ -1,7 +1,7 @@
 """Processes: `enc witness run` as an operator starts it, also one that dies at a given point; and a
 node that lies.
 
-`Liar` serves simulators over HTTP, each under a path of its own, so that one key can show several
+`Liar` serves lying nodes over HTTP, each under a path of its own, so that one key can show several
 people several logs.
 """
 
@@ -21,7 +21,7 @@ from msgspec.json import decode
 
 from enc.client import Witness
 from enc.core.trees.cosigning import CosignedHead, check_cosigned, parse_cosigned
-from tests.simulator import Simulator
+from enc.testing.lying_node import LyingNode
 from tests.witness.launcher import Launcher
 
 PATIENCE_S = 60
@@ -126,9 +126,9 @@ class RunningWitness:
 
 
 class Liar:
-    """`views`: the simulator for each first part of a path."""
+    """`views`: the lying node for each first part of a path."""
 
-    def __init__(self, views: Mapping[str, Simulator]) -> None:
+    def __init__(self, views: Mapping[str, LyingNode]) -> None:
         self.views = dict(views)
         liar, lock = self, threading.Lock()
 

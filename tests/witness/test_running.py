@@ -18,12 +18,12 @@ from enc.client.enclave.templates import template
 from enc.core.log.commit import build_commit, build_manifest
 from enc.core.primitives.encoding import compact_json
 from enc.core.primitives.types import Receipt
+from enc.testing.lying_node import LyingNode
 from tests.cli.people import Person
 from tests.client.moved import town
 from tests.core.world import LIFETIME, person
 from tests.node.running import RunningNode
-from tests.node.served import SMALL, Clock
-from tests.simulator import Simulator
+from tests.node.served import NODE, SMALL, Clock
 from tests.witness.launcher import Launcher
 from tests.witness.running import Liar, RunningWitness, until
 
@@ -105,12 +105,12 @@ published.
 
 
 @pytest.fixture
-def liar(tmp_path: Path) -> Iterator[tuple[Liar, bytes, Simulator, Simulator]]:
+def liar(tmp_path: Path) -> Iterator[tuple[Liar, bytes, LyingNode, LyingNode]]:
     """Serve two logs of one key: two common bundles, and a different third."""
     clock = Clock()
-    node = Simulator(clock)
+    node = LyingNode(clock, NODE)
 
-    def write(to: Simulator, text: str) -> None:
+    def write(to: LyingNode, text: str) -> None:
         taken = to.take(build_commit(person("bob"), enclave, "message", text, clock.now + LIFETIME))
         assert isinstance(taken, Receipt), taken
         to.sequencer.run_once([])

@@ -14,6 +14,7 @@ from enc.client import Identity, check_evidence, load_evidence
 from enc.core.errors import Unavailable
 from enc.core.primitives.types import TreeHead
 from enc.core.trees.tree_head import sign_head, wire_head
+from enc.testing.lying_node import LyingNode
 from enc.witness import watcher
 from enc.witness.evidence_store import MAX_ANSWER, MAX_OF_ENCLAVE
 from enc.witness.watcher import MAX_WAITING
@@ -21,7 +22,6 @@ from tests.client.migration.moving import AT_B, B, C, Moving
 from tests.client.scene import instead
 from tests.client.stage import URL, Stage
 from tests.core.world import person
-from tests.simulator import Simulator
 from tests.witness.staged_witness import StagedWitness
 
 
@@ -223,7 +223,7 @@ def test_a_takeover_that_loses_what_was_co_signed_is_not_followed(moving: Moving
 # Submitted heads
 
 
-def other_head(moving: Moving, ts: int, root: bytes = b"x" * 32, key: Simulator | None = None) -> TreeHead:
+def other_head(moving: Moving, ts: int, root: bytes = b"x" * 32, key: LyingNode | None = None) -> TreeHead:
     return (key or moving.node).head(moving.enclave.id, ts, root, moving.stage.clock.now)
 
 

@@ -12,11 +12,11 @@ from enc.core.log.event import wire_event
 from enc.core.primitives.encoding import compact_json
 from enc.core.primitives.hashing import content_hash
 from enc.core.primitives.types import Event
+from enc.testing.lying_node import Json
 from tests.apps.group.party import Party, pubkey
 from tests.client.scene import instead
 from tests.client.stage import Stage
 from tests.core.world import LIFETIME, move, person
-from tests.simulator import Json
 
 
 def caught(group: Group, match: str) -> Distrust:

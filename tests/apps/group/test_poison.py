@@ -16,12 +16,12 @@ from enc.core.primitives.encoding import compact_json
 from enc.core.primitives.types import Commit
 from enc.core.sealed_forms.group_tree import Inner, Tree
 from enc.core.sealed_forms.personal import seal_handoff
+from enc.testing.lying_node import Json
 from tests.apps.group.circle import Circle, pubkey
 from tests.apps.group.notices import forge, mail
 from tests.apps.group.party import Party, cross
 from tests.client.stage import Stage
 from tests.core.world import LIFETIME, move, person
-from tests.simulator import Json
 
 
 def leaves(tree: Tree) -> set[bytes]:

@@ -10,9 +10,9 @@ from msgspec import Raw
 from enc.client import Equivocation, ForeignSequencer, Forgery, check_evidence
 from enc.core.log.event import erase, wire_event
 from enc.core.trees.state_key import status_key
+from enc.testing.lying_node import Json, LyingNode
 from tests.client.scene import Scene, flip, without
 from tests.core.world import person
-from tests.simulator import Json, Simulator
 
 # Events
 
@@ -173,7 +173,7 @@ def test_event_of_another_enclave(scene: Scene) -> None:
 
 
 def test_event_of_a_foreign_sequencer(scene: Scene) -> None:
-    foreign = Simulator(scene.stage.clock, person("node2"))
+    foreign = LyingNode(scene.stage.clock, person("node2"))
     scene.show(7, foreign.event(scene.commit("foreign"), 7))
     scene.caught(ForeignSequencer, scene.other().query)
 

@@ -17,12 +17,12 @@ from enc.core.errors import (
     TreeSizeNotFound,
 )
 from enc.core.trees.tree_head import wire_head
+from enc.testing.lying_node import Json, LyingNode
 from tests.client.scene import BY_HEAD, Scene, flip, instead, receipt_of
 from tests.core.world import person
-from tests.simulator import Json, Simulator
 
 
-def test_the_simulator_tells_the_truth_until_it_is_told_to_lie(scene: Scene) -> None:
+def test_the_node_tells_the_truth_until_it_is_told_to_lie(scene: Scene) -> None:
     e = scene.enclave
     assert [item.seq for item in e.query()] == list(range(8))
     assert [item.fact is not None for item in e.query(proof=True)] == [True] * 7 + [False]
@@ -145,7 +145,7 @@ def test_head_without_the_signature_that_binds_it(scene: Scene, bound_sig: str |
 
 @by_head
 def test_head_by_a_foreign_key(scene: Scene, ask: Callable[[Any], Any]) -> None:
-    foreign = Simulator(scene.stage.clock, person("node2"))
+    foreign = LyingNode(scene.stage.clock, person("node2"))
 
     def sign(head: Json) -> Json:
         return wire_head(foreign.head(scene.enclave.id, head["ts"], bytes.fromhex(head["r"]), head["t"]))
@@ -166,7 +166,7 @@ def test_head_with_another_number_than_signed(scene: Scene, field: str) -> None:
 
 
 def test_receipt_of_a_foreign_sequencer(scene: Scene) -> None:
-    foreign = Simulator(scene.stage.clock, person("node2"))
+    foreign = LyingNode(scene.stage.clock, person("node2"))
     scene.lie("Receipt", lambda _: receipt_of(foreign.event(scene.node.commit, 8)))
     scene.caught(ForeignSequencer, lambda: scene.enclave.commit("message", "x"))
 

@@ -16,10 +16,10 @@ from enc.core.errors import (
 )
 from enc.core.log.event import wire_event
 from enc.core.trees.tree_head import wire_head
+from enc.testing.lying_node import Json, LyingNode
 from tests.client.scene import BY_HEAD, Scene, instead
 from tests.client.stage import drain
 from tests.core.world import person
-from tests.simulator import Json, Simulator
 
 # Subscriptions
 
@@ -117,7 +117,7 @@ def test_subscription_goes_no_further_after_a_lie(scene: Scene) -> None:
 
 
 def test_node_whose_key_has_changed_between_runs(scene: Scene) -> None:
-    scene.stage.node = Simulator(scene.stage.clock, person("node2"), scene.node.copy().store)
+    scene.stage.node = LyingNode(scene.stage.clock, person("node2"), scene.node.copy().store)
     for ask in (*BY_HEAD.values(), lambda e: e.commit("message", "x"), lambda e: e.query(), lambda e: e.subscribe()):
         e = scene.stage.client("bob").enclave(scene.enclave.id)
         scene.caught(ForeignSequencer, lambda ask=ask, e=e: ask(e))  # type: ignore[misc]
@@ -126,7 +126,7 @@ def test_node_whose_key_has_changed_between_runs(scene: Scene) -> None:
 def test_node_that_hides_that_its_key_has_changed(scene: Scene) -> None:
     """The node announces the old key but can sign only with the new one."""
     true, head = scene.node.key.public.hex(), scene.enclave.head()
-    scene.stage.node = Simulator(scene.stage.clock, person("node2"), scene.node.copy().store)
+    scene.stage.node = LyingNode(scene.stage.clock, person("node2"), scene.node.copy().store)
     scene.lie("info", lambda _: {"seq_pub": true})
     scene.lie("sth", lambda _: wire_head(scene.node.head(scene.enclave.id, head.ts, head.r, head.t)))
     scene.caught(ForeignSequencer, scene.other().head)

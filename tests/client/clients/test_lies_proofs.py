@@ -8,8 +8,8 @@ import pytest
 from enc.client import Forgery
 from enc.core.log.event import wire_event
 from enc.core.trees.state_key import status_key
+from enc.testing.lying_node import Json
 from tests.client.scene import Scene, flip
-from tests.simulator import Json
 
 
 def test_inclusion_proof_for_another_leaf(scene: Scene) -> None:

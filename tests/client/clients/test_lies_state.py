@@ -14,10 +14,10 @@ from enc.core.log.commit import build_manifest
 from enc.core.log.event import wire_event
 from enc.core.primitives.hashing import sha256
 from enc.core.trees.state_key import LIFECYCLE_KEY, shared_slot, status_key, tree_key
+from enc.testing.lying_node import Json
 from tests.client.scene import TOPIC, Scene, flip, instead, without
 from tests.client.stage import caught
 from tests.core.world import LIFETIME, person
-from tests.simulator import Json
 
 # State
 

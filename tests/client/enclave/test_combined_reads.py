@@ -10,11 +10,11 @@ from enc.core.log.event import wire_event
 from enc.core.rules.content import content_object
 from enc.core.trees.state_key import shared_slot
 from enc.node.read.state_rights import StateRights
+from enc.testing.lying_node import Json
 from tests.client.scene import TOPIC, Scene, without
 from tests.client.stage import Stage
 from tests.core.world import person, pub
 from tests.node.served import NODE, SMALL
-from tests.simulator import Json
 
 ALICE, BOB, CAROL, DAVE = (person(name).public for name in ("alice", "bob", "carol", "dave"))
 

@@ -6,9 +6,9 @@ from enc.client.verify.pins import FilePins, Pin
 from enc.core.log.commit import build_commit
 from enc.core.primitives.signing import PrivateKey
 from enc.core.primitives.types import Receipt
+from enc.testing.lying_node import LyingNode
 from tests.client.scene import Scene
 from tests.core.world import LIFETIME, person
-from tests.simulator import Simulator
 
 B, C = person("node-b"), person("node-c")
 
@@ -24,7 +24,7 @@ class Moving(Scene):
         assert pin is not None
         return pin
 
-    def depart(self, to: PrivateKey = B, by: str = "alice", node: Simulator | None = None) -> Simulator:
+    def depart(self, to: PrivateKey = B, by: str = "alice", node: LyingNode | None = None) -> LyingNode:
         """Let the node accept a peaceful Migrate; return the successor."""
         node = node or self.node
         taken = node.take(node.migrate(self.enclave.id, person(by), to))
@@ -32,8 +32,8 @@ class Moving(Scene):
         return node.successor(self.enclave.id, to)
 
     def taken_over(
-        self, to: PrivateKey = B, by: str = "alice", node: Simulator | None = None, **changes: Any
-    ) -> Simulator:
+        self, to: PrivateKey = B, by: str = "alice", node: LyingNode | None = None, **changes: Any
+    ) -> LyingNode:
         """Return a forced Migrate from a copy of a node's current log."""
         node = node or self.node
         return node.successor(self.enclave.id, to, node.migrate(self.enclave.id, person(by), to, **changes))
@@ -59,7 +59,7 @@ class Moving(Scene):
     def say(self, enclave: Any) -> Any:
         return enclave.commit("message", "hello")
 
-    def write(self, node: Simulator, text: str, by: str = "bob") -> Receipt:
+    def write(self, node: LyingNode, text: str, by: str = "bob") -> Receipt:
         exp = self.stage.clock.now + LIFETIME
         taken = node.take(build_commit(person(by), self.enclave.id, "message", text, exp))
         assert isinstance(taken, Receipt), taken

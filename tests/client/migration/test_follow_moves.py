@@ -10,10 +10,10 @@ from enc.client.verify.pins import FilePins, Pin
 from enc.core.errors import EnclaveMigrated
 from enc.core.trees.state_key import identity_key
 from enc.core.trees.tree_head import sign_head
+from enc.testing.lying_node import Json, LyingNode
 from tests.client.migration.moving import AT_B, AT_C, OWNS, SAID, B, C, Moving, texts
 from tests.client.stage import URL, drain
 from tests.core.world import person, pub
-from tests.simulator import Json, Simulator
 
 
 @pytest.fixture
@@ -85,14 +85,14 @@ def test_a_reader_follows_when_told_to(moving: Moving) -> None:
     assert texts(enclave)[-1] == "five"
 
 
-class Late(dict[str, Simulator]):
+class Late(dict[str, LyingNode]):
     """The new node gets the enclave only after some pauses."""
 
-    def __init__(self, new: Simulator, naps: list[float]) -> None:
-        super().__init__({"b.test": Simulator(new.clock, new.key)})
+    def __init__(self, new: LyingNode, naps: list[float]) -> None:
+        super().__init__({"b.test": LyingNode(new.clock, new.key)})
         self._new, self._naps, self._until = new, naps, len(naps) + 4
 
-    def __getitem__(self, host: str) -> Simulator:
+    def __getitem__(self, host: str) -> LyingNode:
         return self._new if len(self._naps) >= self._until else super().__getitem__(host)
 
 

@@ -6,9 +6,9 @@ import pytest
 
 from enc.client import Unreachable
 from enc.client.verify.pins import MAX_URLS
+from enc.testing.lying_node import LyingNode
 from tests.client.migration.moving import AT_B, AT_C, SAID, B, C, Moving, texts
 from tests.client.stage import URL
-from tests.simulator import Simulator
 
 
 @pytest.fixture
@@ -16,7 +16,7 @@ def moving(stage: Any) -> Moving:
     return Moving(stage)
 
 
-def move_away(moving: Moving) -> Simulator:
+def move_away(moving: Moving) -> LyingNode:
     """Let the enclave move to B; the client reads the Migrate, and the old node goes away."""
     new = moving.stage.others["b.test"] = moving.depart()
     list(moving.enclave.query(type="Migrate"))
@@ -93,14 +93,14 @@ def test_another_node_at_the_recorded_address_is_not_trusted(moving: Moving) -> 
 
 def test_another_node_at_the_old_address_does_not_hide_the_successor(moving: Moving) -> None:
     move_away(moving)
-    moving.stage.is_node_gone, moving.stage.node = False, Simulator(moving.stage.clock, C)
+    moving.stage.is_node_gone, moving.stage.node = False, LyingNode(moving.stage.clock, C)
     enclave = moving.follower("bob")
     assert (texts(enclave), enclave.url) == (SAID, AT_B)
 
 
 def test_a_node_that_is_away_for_a_moment_is_waited_for(moving: Moving, monkeypatch: pytest.MonkeyPatch) -> None:
     moving.stage.is_node_gone = True
-    moving.stage.others["c.test"] = Simulator(moving.stage.clock, C)
+    moving.stage.others["c.test"] = LyingNode(moving.stage.clock, C)
 
     def wake() -> None:
         moving.stage.is_node_gone = len(moving.stage.naps) < 3

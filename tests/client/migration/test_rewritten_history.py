@@ -5,9 +5,9 @@ from typing import Any
 import pytest
 
 from enc.client import Distrust
+from enc.testing.lying_node import Json
 from tests.client.migration.moving import AT_B, B, C, Moving
 from tests.core.world import person, pub
-from tests.simulator import Json
 
 
 @pytest.fixture

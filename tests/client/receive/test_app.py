@@ -1,17 +1,12 @@
 """A receiver as an ASGI app: its answers, its limits, and its state after a kill."""
 
 import asyncio
-import socket
-import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import httpx
 import pytest
-import uvicorn
 
 from enc.client import PushReceiver
 from enc.client.receive import app as receiver_app
@@ -20,41 +15,17 @@ from enc.core.primitives.sealing import push_key
 from enc.core.primitives.types import Event
 from enc.core.session.envelope import is_challenge_answer, seal_challenge
 from tests.client.pushing import HOOK, Post, note, push
-from tests.client.running_receiver import JSON, PATIENCE_S, RunningReceiver
+from tests.client.running_receiver import JSON, RunningReceiver
+from tests.client.serving_app import served
 from tests.client.stage import URL
 from tests.core.world import person
 from tests.node.served import NODE
-from tests.plain_http import NO_TLS
-
-
-class _Server(uvicorn.Server):
-    @contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        """Do nothing: signals are for the main thread, which is the test's."""
-        yield
-
-
-@contextmanager
-def served(receiver: PushReceiver) -> Iterator[httpx.Client]:
-    """Serve the receiver with a real server."""
-    with socket.create_server(("127.0.0.1", 0)) as listening:
-        server = _Server(uvicorn.Config(receiver.app, lifespan="on", log_config=None))
-        thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]})
-        thread.start()
-        url = f"http://127.0.0.1:{listening.getsockname()[1]}"
-        try:
-            with httpx.Client(base_url=url, trust_env=False, timeout=PATIENCE_S, verify=NO_TLS) as client:
-                yield client
-        finally:
-            server.should_exit = True
-            thread.join(PATIENCE_S)
-        assert not thread.is_alive()
 
 
 def test_a_push_over_http_is_handed_over(post: Post) -> None:
     events = post.enclave(["one"])
     receiver = post.receiver()
-    with served(receiver) as http:
+    with served(receiver.app) as http:
         answer = http.post("/hook", content=push(1, *events), headers=JSON)
         assert (answer.status_code, answer.json()) == (200, {"type": "Taken"})
         assert post.seqs(receiver) == [0, 1]
@@ -74,7 +45,7 @@ def test_a_handler_that_awaits_runs_on_the_server_s_loop(post: Post) -> None:
         note(event, db)
 
     receiver = post.receiver(handle)
-    with served(receiver) as http:
+    with served(receiver.app) as http:
         assert http.post("/hook", content=push(1, *events), headers=JSON).status_code == 200
         assert post.seqs(receiver) == [0, 1]
         assert loops == {receiver.worker.loop}
@@ -92,7 +63,7 @@ def test_a_handler_may_use_the_loop_s_threads_while_pushes_wait_for_it(post: Pos
         note(event, db)
 
     receiver = post.receiver(handle)
-    with served(receiver) as http:
+    with served(receiver.app) as http:
         assert http.post("/hook", content=push(1, events[0]), headers=JSON).status_code == 200
         assert http.post("/hook", content=push(2, events[1]), headers=JSON).status_code == 200
         assert post.seqs(receiver) == [0, 1]
@@ -114,7 +85,7 @@ def test_a_push_to_another_path_is_logged_with_the_one_that_is_expected(
 
 def test_what_http_says_no_to(post: Post) -> None:
     good = push(1, *post.enclave())
-    with served(post.receiver(max_body=2 * len(good))) as http:
+    with served(post.receiver(max_body=2 * len(good)).app) as http:
         for status, method, path, headers, content in (
             (404, "POST", "/", JSON, good),
             (404, "POST", "/hook/", JSON, good),
@@ -146,7 +117,7 @@ def test_what_http_says_no_to(post: Post) -> None:
 def test_what_cannot_be_taken_now_says_when_to_come_again(post: Post) -> None:
     events = post.enclave(["one"])
     receiver = post.receiver(max_early=0)
-    with served(receiver) as http:
+    with served(receiver.app) as http:
         answer = http.post("/hook", content=push(2, *events), headers=JSON)
         assert (answer.status_code, answer.headers["retry-after"]) == (503, "1")
         assert answer.json()["code"] == "UNAVAILABLE"
@@ -168,6 +139,35 @@ def call(receiver: PushReceiver, *messages: Any, **scope: Any) -> list[Any]:
     asked = {"type": "http", "method": "POST", "path": "/hook", "headers": headers, **scope}
     asyncio.run(receiver.app(asked, receive, send))
     return said
+
+
+@pytest.mark.parametrize(
+    ("root", "path", "status"),
+    [
+        ("", "/hook", 200),
+        ("/api", "/api/hook", 404),
+        ("/hook", "/hook", 200),
+        ("/hook", "/hook/", 200),
+        ("/hook", "/", 200),
+        ("/hook", "", 200),
+        ("/hook", "/hook/more", 404),
+        ("/ho", "/hook", 404),
+        ("", "/hook/", 404),
+        ("/other", "/", 404),
+    ],
+)
+def test_a_mount_s_prefix_counts_whether_or_not_it_is_part_of_the_path(
+    post: Post, root: str, path: str, status: int
+) -> None:
+    said = call(post.receiver(), part(push(1, *post.enclave())), root_path=root, path=path)
+    assert said[0]["status"] == status
+
+
+@pytest.mark.parametrize("path", ["/api/hook", "/hook"])
+def test_a_receiver_below_a_prefix(post: Post, path: str) -> None:
+    receiver = post.receiver(url="https://bob.test/api/hook")
+    said = call(receiver, part(push(1, *post.enclave(), url=receiver.url)), root_path="/api", path=path)
+    assert said[0]["status"] == 200
 
 
 def part(body: bytes, more: bool = False) -> Any:

@@ -12,6 +12,7 @@ from enc.client.verify.pins import FilePins, Pin
 from enc.core.errors import EnclaveNotFound, PeerError, RateLimited, Unauthorized, Unavailable
 from enc.core.primitives.types import Event
 from enc.runtime.backoff import RetryPauses
+from enc.testing.lying_node import Json
 from tests.client.pushing import (
     HOOK,
     Post,
@@ -29,7 +30,6 @@ from tests.client.scene import flip, instead
 from tests.client.stage import URL
 from tests.core.world import person
 from tests.node.served import NODE
-from tests.simulator import Json
 
 
 def test_a_gap_is_pulled(post: Post) -> None:

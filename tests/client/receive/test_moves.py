@@ -12,12 +12,12 @@ from enc.core.primitives.sealing import NONCE_SIZE, push_key
 from enc.core.primitives.types import Event, Receipt
 from enc.core.session.envelope import seal_challenge
 from enc.runtime.backoff import RetryPauses
+from enc.testing.lying_node import LyingNode
 from tests.client.pushing import HOOK, TURNS, Post, body, handed, keeps, push, until
 from tests.client.registry.office import Office
 from tests.client.stage import URL
 from tests.core.world import person
 from tests.node.served import NODE
-from tests.simulator import Simulator
 
 B = person("node-b")
 AT_B = "http://b.test"
@@ -36,7 +36,7 @@ class Moving:
     def stage(self) -> Any:
         return self.post.stage
 
-    def move(self) -> Simulator:
+    def move(self) -> LyingNode:
         """Let the enclave move to B, where two messages are written; the registry does not know yet."""
         node = self.post.node
         assert isinstance(node.take(node.migrate(self.enclave, person("alice"), B)), Receipt)
@@ -51,7 +51,7 @@ class Moving:
         self.office.client("alice", url=AT_B).enclave(self.enclave).register()
         self.office.close_bundle()
 
-    def events(self, node: Simulator) -> list[Event]:
+    def events(self, node: LyingNode) -> list[Event]:
         """Return the Manifest and the messages of a node's log."""
         found = node.store.events(self.enclave, 0, 99)
         return [event for event in found if event.type in ("Manifest", "message")]
@@ -83,7 +83,7 @@ def accepted_later(receiver: PushReceiver, what: bytes) -> None:
     raise AssertionError("it is never accepted")
 
 
-def unreadable(*nodes: Simulator) -> None:
+def unreadable(*nodes: LyingNode) -> None:
     """Let nodes show bob nothing: he may only be pushed to."""
 
     def refuse(_: Any) -> Any:

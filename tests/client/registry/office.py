@@ -5,9 +5,9 @@ from typing import Any
 import pytest
 
 from enc.client import Identity, Registry
+from enc.testing.lying_node import Json, LyingNode
 from tests.client.stage import Stage
 from tests.core.world import person
-from tests.simulator import Json, Simulator
 
 KEY = person("registrar")
 AT = "http://registry.test"
@@ -18,7 +18,7 @@ class Office:
 
     def __init__(self, stage: Stage) -> None:
         self.stage = stage
-        self.node = stage.others["registry.test"] = Simulator(stage.clock, KEY)
+        self.node = stage.others["registry.test"] = LyingNode(stage.clock, KEY)
         self.id = stage.client("otto", url=AT).create("registry").id
         self.node.registry = self.id
         self.where = Registry(url=AT, enclave=self.id, seq_pub=KEY.public)
@@ -33,7 +33,7 @@ class Office:
     def alice(self, **more: Any) -> Any:
         return self.client("alice", url="http://node.test", **more)
 
-    def enter_node(self, node: Simulator, *uris: str) -> Any:
+    def enter_node(self, node: LyingNode, *uris: str) -> Any:
         kind = self.stage.client("x", registry=self.where)
         inner = kind if self.stage.face == "sync" else kind._inner
         inner._setup.identity = inner._setup.registry_client.reader.session.identity = Identity(node.key)

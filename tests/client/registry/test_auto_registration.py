@@ -17,13 +17,13 @@ from enc.core.primitives.types import KeyRecord
 from enc.core.registry.owner_proof import OwnerProof
 from enc.core.registry.ownership import KnownOwnership
 from enc.core.registry.reg_entry import wire_enclave
+from enc.testing.lying_node import Json
 from tests.client.registry.office import Office
 from tests.client.stage import Stage
 from tests.core.registry.thief import V1
 from tests.core.registry_world import BY_STATE, TEAM
 from tests.core.world import person
 from tests.core.world_v1 import row
-from tests.simulator import Json
 
 OPEN: Json = {"readers": [{"type": "Public", "reads": "*"}], "bundle": {"size": 1, "timeout": 1000}}
 SHARED: Json = {**BY_STATE, **OPEN}

@@ -13,11 +13,11 @@ from enc.core.primitives.encoding import compact_json
 from enc.core.primitives.types import Receipt
 from enc.core.registry.reg_entry import wire_node
 from enc.node.store.events import search_item
+from enc.testing.lying_node import Json
 from tests.client.registry.office import AT, Office
 from tests.client.stage import Stage
 from tests.core.world import person
 from tests.node.served import SMALL
-from tests.simulator import Json
 
 B = person("node-b")
 

@@ -6,9 +6,10 @@ from msgspec.json import encode
 
 from enc.client.enclave.search import as_filter
 from enc.client.subscribe.feed import Feed
+from enc.testing.lying_node import Json
+from enc.testing.lying_socket import Socket
 from tests.client.scene import Scene
 from tests.client.stage import TURNS
-from tests.simulator import Json, Socket
 
 
 class Driver:

@@ -13,9 +13,9 @@ from enc.core.errors import (
     SessionExpired,
 )
 from enc.core.log.event import wire_event
+from enc.testing.lying_node import Json
 from tests.client.scene import Scene
 from tests.client.subscribe.driver import Driver
-from tests.simulator import Json
 
 
 def test_stored_events_come_first_then_live_ones(scene: Scene) -> None:

@@ -15,9 +15,9 @@ from enc.core.errors import (
     Unauthorized,
     Unavailable,
 )
+from enc.testing.lying_node import Json
 from tests.client.scene import Scene
 from tests.client.subscribe.driver import Driver
-from tests.simulator import Json
 
 
 @pytest.mark.parametrize(

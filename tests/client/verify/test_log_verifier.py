@@ -18,12 +18,12 @@ from enc.core.log.receipt import build_receipt
 from enc.core.primitives.hashing import EMPTY_HASH, sha256
 from enc.core.primitives.types import Commit, Event, TreeHead
 from enc.core.trees.tree_head import sign_head
+from enc.testing.lying_node import LyingNode
 from tests.client.evidence.honest_log import LOG
 from tests.client.scene import TOPIC, Scene
 from tests.client.stage import URL
 from tests.core.world import START, person
 from tests.node.served import PATIENCE_S
-from tests.simulator import Simulator
 
 ENCLAVE = sha256(b"enclave")
 NODE = person("node")
@@ -178,7 +178,7 @@ def test_what_is_no_lie_stays_what_it_is(verifier: LogVerifier) -> None:
 # Two at once
 
 
-def sees(scene: Scene, node: Simulator) -> None:
+def sees(scene: Scene, node: LyingNode) -> None:
     """Let another client with the same pins see the newest head of a node."""
     FilePins(scene.stage.pins).store(scene.enclave.id, Pin(NODE.public, node.proofs(scene.enclave.id).head()))
 

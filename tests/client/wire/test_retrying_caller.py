@@ -23,10 +23,10 @@ from enc.core.errors import (
     Unauthorized,
     Unavailable,
 )
+from enc.testing.lying_node import Json
 from tests.client.scene import Scene
 from tests.client.stage import Stage
 from tests.core.world import person
-from tests.simulator import Json
 
 GOOD = Answer(200, b"good")
 

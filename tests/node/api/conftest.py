@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from enc.testing.memory_store import MemoryStore
 from tests.node.api.registry_scene import Scene, registry_id, serving
-from tests.node.memory_store import MemoryStore
 from tests.node.served import SMALL, Enclave, Served, sqlite
 
 

@@ -13,11 +13,11 @@ from enc.node.api import registry as registry_api
 from enc.node.config import RetentionSettings
 from enc.node.fsck import check_store
 from enc.node.read import registry_index
+from enc.testing.memory_store import MemoryStore
 from tests.core.registry.registry_schema_v1 import SCHEMA
 from tests.core.registry_world import REGISTRY, House, identity_entry, node_entry
 from tests.core.world import START, Json, person, pub
 from tests.node.api.registry_scene import GONE, Scene, registry_id, rests_on, serving
-from tests.node.memory_store import MemoryStore
 from tests.node.moving import move
 from tests.node.served import DEV, NODE, SMALL, Clock, Served, about, bad, good, sqlite
 

@@ -10,7 +10,7 @@ from enc.core.primitives.sealing import NONCE_SIZE
 from enc.core.session.envelope import seal_request
 from enc.node.config import LimitSettings, NodeConfig
 from enc.node.store import spent_requests
-from tests.node.memory_store import MemoryStore
+from enc.testing.memory_store import MemoryStore
 from tests.node.served import NODE, PATHS, SMALL, Clock, Enclave, Json, Served, bad, good, sqlite
 
 

@@ -13,9 +13,9 @@ from enc.core.errors import Unavailable
 from enc.core.log.commit import wire_commit
 from enc.core.session.envelope import seal_request
 from enc.runtime.rate_limit import RateLimiter
+from enc.testing.memory_store import MemoryStore
 from tests.core.world import person
 from tests.node.api.websocket_stage import NODE, Socket, Stage, quiet, types
-from tests.node.memory_store import MemoryStore
 
 pytestmark = pytest.mark.anyio
 

@@ -33,8 +33,8 @@ from enc.node.store.stored_enclave_reader import StoredEnclaveReader
 from enc.runtime.rate_limit import RateLimiter
 from enc.runtime.serving.limits import ServingLimits
 from enc.runtime.serving.peers import PeerConnection, Peers
+from enc.testing.memory_store import MemoryStore
 from tests.core.world import COMMON, START, Json, gated, grant, init, path, person, rule
-from tests.node.memory_store import MemoryStore
 from tests.plain_http import NO_TLS
 
 NODE = person("node")

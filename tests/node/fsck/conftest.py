@@ -9,8 +9,8 @@ import pytest
 from enc.node.store.sqlite import event_index as ids
 from enc.node.store.sqlite.store import SqliteStore
 from enc.node.store.store_interface import Store
+from enc.testing.memory_store import MemoryStore
 from tests.node.fsck.stores import Damaged, fill
-from tests.node.memory_store import MemoryStore
 from tests.node.store_host import Host
 
 

@@ -10,8 +10,8 @@ from enc.core.primitives.types import TreeHead
 from enc.node.fsck import Difference, check_enclave, check_store
 from enc.node.store.sqlite.check import WRONG
 from enc.node.store.store_interface import Store
+from enc.testing.memory_store import MemoryStore
 from tests.node.fsck.stores import Change, asked, but, event, fill, flip, ignore_progress, live, never, search
-from tests.node.memory_store import MemoryStore
 from tests.node.store_host import NODE, Host
 
 

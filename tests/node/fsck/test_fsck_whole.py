@@ -12,9 +12,9 @@ from enc.node.fsck import Difference, Report, check_enclave
 from enc.node.store.sqlite.store import SqliteStore
 from enc.node.store.steps import Step
 from enc.node.store.stored_enclave_reader import StoredEnclaveReader
+from enc.testing.memory_store import MemoryStore
 from tests.core.world import World, person, pub
 from tests.node.fsck.stores import Change, Damaged, but, check, ended, group, ignore_progress, keep, live, search
-from tests.node.memory_store import MemoryStore
 from tests.node.store_host import NODE, Host
 
 # Checks over many enclaves, and outside the log

@@ -19,8 +19,8 @@ from enc.node.imports.replay import StagedReplay
 from enc.node.signatures import import_check
 from enc.node.signatures.import_check import ImportSignaturePool
 from enc.runtime import checked_http
+from enc.testing.memory_store import MemoryStore
 from tests.node.imports.import_orders import OLD, moved, nothing_is_kept
-from tests.node.memory_store import MemoryStore
 from tests.node.moving import ExportNode, done, failure, order
 from tests.node.served import NODE, Clock, Served
 

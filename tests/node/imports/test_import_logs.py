@@ -21,9 +21,9 @@ from enc.core.primitives.hashing import EMPTY_HASH
 from enc.core.primitives.types import Event
 from enc.node.config import ImportSettings
 from enc.node.imports.replay import StagedReplay
+from enc.testing.memory_store import MemoryStore
 from tests.core.world import GROUP, LIFETIME, START, World, move, person, pub
 from tests.node.imports.import_orders import NEW, OLD, commit, commit_of, forced, moved, nothing_is_kept, refused, world
-from tests.node.memory_store import MemoryStore
 from tests.node.moving import WITH_ARCHIVE, ExportNode, archive_of, done, ended, failure, head, order
 from tests.node.served import DEV, Clock, Json, Served
 

@@ -10,9 +10,9 @@ from enc.core.log.commit import wire_commit
 from enc.core.log.event import wire_event
 from enc.node.config import ImportSettings, LimitSettings
 from enc.node.imports import log_import
+from enc.testing.memory_store import MemoryStore
 from tests.core.world import World
 from tests.node.imports.import_orders import OLD, forced, moved, nothing_is_kept, refused, world
-from tests.node.memory_store import MemoryStore
 from tests.node.moving import ExportNode, archive_of, done, failure
 from tests.node.served import DEV, Served
 

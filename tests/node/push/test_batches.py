@@ -10,7 +10,7 @@ from enc.node.push import batches as module
 from enc.node.push.batches import BatchRetention, PushBatcher
 from enc.node.sequence.sequencer import Sequencer
 from enc.node.store.push_interface import BatchLimits, DeliveryResult
-from tests.node.memory_store import MemoryStore
+from enc.testing.memory_store import MemoryStore
 from tests.node.push_host import all_batches, found, listen, queued, say
 from tests.node.store_host import NODE, Host
 

@@ -17,7 +17,7 @@ from enc.node.store.push_interface import BatchNotice, EventRange, PushBatch
 from enc.node.store.sqlite import event_slices
 from enc.node.store.sqlite.store import SqliteStore
 from enc.node.store.store_interface import Store
-from tests.node.memory_store import MemoryStore
+from enc.testing.memory_store import MemoryStore
 from tests.node.store_host import Host, live
 
 Json = dict[str, Any]

@@ -10,10 +10,10 @@ import pytest
 from enc.core.primitives.types import Receipt
 from enc.node.store.sqlite.store import SqliteStore
 from enc.node.store.store_interface import Store
+from enc.testing.memory_store import MemoryStore
 from tests.core.rules.v1.matrices import MATRICES, PEOPLE, expected
 from tests.core.world import person, pub
 from tests.core.world_v1 import bundle, change, has, manifest, row
-from tests.node.memory_store import MemoryStore
 from tests.node.pushing import CONFIG, OTHER_URL, URL, pull, spread
 from tests.node.served import Enclave, Json, Served, about
 

@@ -15,9 +15,9 @@ from enc.node.limits.quota import Quota
 from enc.node.sequence.admitted import AdmittedCommit, CommitOutcome
 from enc.node.sequence.sequencer import Sequencer, SequencerSettings
 from enc.node.store.store_interface import Usage
+from enc.testing.memory_store import MemoryStore
 from tests.core.world import LIFETIME, START, person, pub
 from tests.node.admission_setup import admitting, codes, founds, outcome
-from tests.node.memory_store import MemoryStore
 from tests.node.served import NODE, SMALL, Clock, Served, bad, good, sqlite
 
 # Who may found enclaves

@@ -16,8 +16,8 @@ from enc.node.sequence.admitted import AdmittedCommit, Judgement
 from enc.node.sequence.preparation import BASE_SIZE, MIN_SIZES, READY_SIZE, SLICE_S, Preparation
 from enc.node.sequence.state_cache import StateCache
 from enc.node.store.stored_enclave_reader import StoredEnclaveReader
+from enc.testing.memory_store import MemoryStore
 from tests.core.world import START, person, pub
-from tests.node.memory_store import MemoryStore
 from tests.node.store_host import MANIFEST, Host
 
 MOVES = [{"event": "Move", "operator": "owner", "ops": ["C"], "from": "OUTSIDER", "to": "MEMBER"}]

@@ -9,8 +9,8 @@ from enc.core.primitives.types import Receipt
 from enc.core.rules import policy_types
 from enc.node.sequence import recipients as module
 from enc.node.store.push_interface import Endpoints, Recipients
+from enc.testing.memory_store import MemoryStore
 from tests.core.world import give, init, move, person
-from tests.node.memory_store import MemoryStore
 from tests.node.push_host import OTHER, found, listen, pushed, say
 from tests.node.store_host import Host
 

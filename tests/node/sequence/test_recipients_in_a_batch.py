@@ -12,8 +12,8 @@ from enc.core.rules import policy_types
 from enc.node.sequence import recipients as module
 from enc.node.store.sqlite.store import SqliteStore
 from enc.node.store.store_interface import Store
+from enc.testing.memory_store import MemoryStore
 from tests.core.world import give
-from tests.node.memory_store import MemoryStore
 from tests.node.push_host import OTHER, URL, found, listen, pushed, say
 from tests.node.store_host import Host
 

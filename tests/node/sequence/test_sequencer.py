@@ -20,8 +20,8 @@ from enc.node.sequence.checkpoint import MAX_HOLD_MS
 from enc.node.sequence.sequencer import Sequencer, SequencerSettings
 from enc.node.sequence.state_cache import StateCache
 from enc.node.store.steps import Step
+from enc.testing.memory_store import MemoryStore
 from tests.core.world import START, person
-from tests.node.memory_store import MemoryStore
 from tests.node.store_host import MANIFEST, NODE, Host
 
 

@@ -13,9 +13,9 @@ from enc.core.primitives.types import Commit
 from enc.node.config import LimitSettings, NodeConfig
 from enc.node.sequence.admitted import AdmittedCommit
 from enc.node.sequence.sequencer import Sequencer
+from enc.testing.memory_store import MemoryStore
 from tests.core.world import LIFETIME, person
 from tests.node.api.http_requests import dialed, read_response
-from tests.node.memory_store import MemoryStore
 from tests.node.served import DEV, NODE, SMALL, Clock, Enclave, Json, Served
 
 KIB, MIB = 1 << 10, 1 << 20

@@ -7,7 +7,7 @@ import pytest
 
 from enc.node.store.sqlite.store import SqliteStore
 from enc.node.store.store_interface import Store
-from tests.node.memory_store import MemoryStore
+from enc.testing.memory_store import MemoryStore
 from tests.node.store_host import Host
 
 

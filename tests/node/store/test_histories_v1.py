@@ -18,9 +18,9 @@ from enc.core.primitives.types import Receipt
 from enc.node.fsck import check_store
 from enc.node.store.sqlite.store import SqliteStore
 from enc.node.store.store_interface import Store
+from enc.testing.memory_store import MemoryStore
 from tests.core.world import person, pub
 from tests.core.world_v1 import bundle, change, has
-from tests.node.memory_store import MemoryStore
 from tests.node.small_v1 import ADMIN, DATAVIEW, ENDPOINT, MEMBER, OWNER, SMALL_V1
 from tests.node.store_host import EVERYTHING, NODE, Host
 

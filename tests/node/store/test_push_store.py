@@ -17,8 +17,8 @@ from enc.node.store.push_interface import (
 from enc.node.store.sqlite.push import delivery_results, fan_out, queries
 from enc.node.store.sqlite.push.reader import PushReader, read_reports, redeliver_at
 from enc.node.store.sqlite.store import SqliteStore
+from enc.testing.memory_store import MemoryStore
 from tests.core.world import person
-from tests.node.memory_store import MemoryStore
 from tests.node.push_host import OTHER, URL, due, queued
 from tests.node.store_host import START, Host, Log, effort
 

@@ -21,9 +21,9 @@ from enc.node.sequence.batch_overlay import BatchOverlay, NodeCache
 from enc.node.store.sqlite import registry_records
 from enc.node.store.sqlite.store import SqliteStore
 from enc.node.store.store_interface import Store
+from enc.testing.memory_store import MemoryStore
 from tests.core.registry_world import REGISTRY, TEAM, House, identity_entry, node_entry
 from tests.core.world import Json, init, person
-from tests.node.memory_store import MemoryStore
 from tests.node.store_host import NODE, Host
 
 GONE = {"reason": "author"}

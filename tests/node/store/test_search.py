@@ -19,8 +19,8 @@ from enc.core.rules.policy_types import ReadScope
 from enc.node.store.sqlite import connection, search, search_plan
 from enc.node.store.sqlite.store import SqliteStore
 from enc.node.store.store_interface import ReadRights, Store
+from enc.testing.memory_store import MemoryStore
 from tests.core.world import START
-from tests.node.memory_store import MemoryStore
 from tests.node.store_host import EVERYTHING, Host, Log, effort, seqs
 
 PEOPLE = [bytes([n]) * 32 for n in range(1, 5)]

@@ -22,8 +22,8 @@ from enc.node.store.sqlite import staging as module
 from enc.node.store.sqlite.store import SqliteStore
 from enc.node.store.steps import AppendRun, Step
 from enc.node.store.store_interface import Charge, Staging, Store, Usage
+from enc.testing.memory_store import MemoryStore
 from tests.core.world import GROUP, START, World, give, move, person
-from tests.node.memory_store import MemoryStore
 from tests.node.moving import take_in
 from tests.node.push_host import PUSHED, URL, spread
 from tests.node.served import NODE

@@ -75,7 +75,8 @@ class AsyncClient:
         settings: ClientSettings = ClientSettings(),  # noqa: B008
     ) -> None:
         self._setup = Setup(url, identity, seq_pub, pins, patience, nodes=nodes, registry=registry, settings=settings)
-        self._transport = AsyncTransport(url, timeout)
+        network = settings.network
+        self._transport = AsyncTransport(url, timeout, None if network is None else network.async_http())
 
     async def __aenter__(self) -> Self:
         return self
@@ -156,7 +157,8 @@ class AsyncClient:
 
     async def _run(self, flow: Flow[T]) -> T:
         self._setup.check_process()
-        return await run_async(flow, self._transport.send, asyncio.sleep)
+        network = self._setup.network
+        return await run_async(flow, self._transport.send, asyncio.sleep if network is None else network.async_sleep)
 
 
 class AsyncEnclave(Writes[Coroutine[Any, Any, Receipt]]):
@@ -260,7 +262,10 @@ class AsyncEnclave(Writes[Coroutine[Any, Any, Receipt]]):
 
         transport = self._client._transport
         backoff, is_endless = self._reader.node.caller.backoff(patience), patience == math.inf
-        return AsyncSubscription(transport.url, transport.timeout, feed, backoff, self._run, is_endless=is_endless)
+        network = self._client._setup.network
+        return AsyncSubscription(
+            transport.url, transport.timeout, feed, backoff, self._run, is_endless=is_endless, network=network
+        )
 
     # Proofs
 

@@ -75,7 +75,8 @@ class Client:
         settings: ClientSettings = ClientSettings(),  # noqa: B008
     ) -> None:
         self._setup = Setup(url, identity, seq_pub, pins, patience, nodes=nodes, registry=registry, settings=settings)
-        self._transport = Transport(url, timeout)
+        network = settings.network
+        self._transport = Transport(url, timeout, None if network is None else network.http())
 
     def __enter__(self) -> Self:
         return self
@@ -156,7 +157,8 @@ class Client:
 
     def _run(self, flow: Flow[T]) -> T:
         self._setup.check_process()
-        return run(flow, self._transport.send, time.sleep)
+        network = self._setup.network
+        return run(flow, self._transport.send, time.sleep if network is None else network.sleep)
 
 
 class Enclave(Writes[Receipt]):
@@ -259,7 +261,10 @@ class Enclave(Writes[Receipt]):
 
         transport = self._client._transport
         backoff, is_endless = self._reader.node.caller.backoff(patience), patience == math.inf
-        return Subscription(transport.url, transport.timeout, feed, backoff, self._run, is_endless=is_endless)
+        network = self._client._setup.network
+        return Subscription(
+            transport.url, transport.timeout, feed, backoff, self._run, is_endless=is_endless, network=network
+        )
 
     # Proofs
 

@@ -21,6 +21,7 @@ from enc.client.registry.due_registrations import DueRegistrations
 from enc.client.registry.registry_client import Registry, RegistryClient
 from enc.client.verify.pins import FilePins, MemoryPins, Pins, default_directory
 from enc.client.wire.flow import Flow
+from enc.client.wire.network import Network
 from enc.client.wire.retrying_caller import RetryingCaller
 from enc.client.wire.transport import base_url
 from enc.client.witness.quorum import WitnessQuorum
@@ -48,6 +49,7 @@ class ClientSettings(Struct, frozen=True, kw_only=True):
     must confirm a head before it is accepted, and may be `lag` seconds behind the node.
     `auto_register`: register an enclave by itself after a Transfer, if there is a registry.
     `uses_recorded`: look for an enclave's node also where it has answered before, by its pin.
+    `network`: replaces connections and clocks in tests, see `enc.testing`.
     """
 
     alg: Alg = "schnorr"
@@ -57,6 +59,7 @@ class ClientSettings(Struct, frozen=True, kw_only=True):
     lag: float = LAG_S
     auto_register: bool = True
     uses_recorded: bool = True
+    network: Network | None = None
 
 
 class Setup:
@@ -82,10 +85,12 @@ class Setup:
             raise MisuseError("give a node's URL, or a registry that knows where an enclave is")
         self.identity = identity or Identity.new()
         self.patience = patience
+        self.network = network = settings.network
+        self._now, self._monotonic = (now_ms, time.monotonic) if network is None else (network.now, network.monotonic)
         self._process = os.getpid()
         self._pins, self._alg, self.accept_loss = open_pins(pins), settings.alg, settings.accept_loss
         known = None if seq_pub is None else as_bytes(seq_pub, "seq_pub")
-        self.caller = RetryingCaller(patience, time.monotonic, None if url is None else base_url(url))
+        self.caller = RetryingCaller(patience, self._monotonic, None if url is None else base_url(url))
         self.node = NodeLink(self.caller, known, is_unresolved=url is None)
         self.registry_client = None if registry is None else self._open_registry(registry, patience)
         quick_registry = None if registry is None else self._open_registry(registry, 0)
@@ -95,7 +100,7 @@ class Setup:
             [base_url(each) for each in nodes],
             self.registry_client,
             quick_registry=quick_registry,
-            clock=time.monotonic,
+            clock=self._monotonic,
             accept_loss=settings.accept_loss,
             uses_recorded=settings.uses_recorded,
         )
@@ -113,8 +118,8 @@ class Setup:
             settings.k,
             settings.lag,
             lambda url: self.caller.for_node(url, 0),
-            time.monotonic,
-            now_ms,
+            self._monotonic,
+            self._now,
         )
 
     def check_process(self) -> None:
@@ -131,7 +136,7 @@ class Setup:
                 self.identity,
                 enclave,
                 self._pins,
-                now_ms,
+                self._now,
                 self._alg,
                 self._locator,
                 self.quorum,
@@ -156,13 +161,13 @@ class Setup:
             return None
         directory = self._pins.directory if isinstance(self._pins, FilePins) else None
         due = DueRegistrations(directory, self.identity.public)
-        return AutoRegistration(quick, due, self.registry_client.forget, time.monotonic)
+        return AutoRegistration(quick, due, self.registry_client.forget, self._monotonic)
 
     def reader_at(self, enclave: bytes, url: str) -> EnclaveReader:
         """Return a reader for an enclave through this node only."""
         locator = NodeLocator(self._reach, accept_loss=self.accept_loss)
         return EnclaveReader(
-            EnclaveSession(self._reach(url), self.identity, enclave, self._pins, now_ms, self._alg, locator)
+            EnclaveSession(self._reach(url), self.identity, enclave, self._pins, self._now, self._alg, locator)
         )
 
     def add_node(self, url: str) -> None:
@@ -181,8 +186,8 @@ class Setup:
 
     def _open_registry(self, registry: Registry, patience: float) -> RegistryClient:
         node = NodeLink(self.caller.for_node(base_url(registry.url), patience), registry.seq_pub)
-        reader = EnclaveReader(EnclaveSession(node, self.identity, registry.enclave, self._pins, now_ms, self._alg))
-        return RegistryClient(reader, time.monotonic)
+        reader = EnclaveReader(EnclaveSession(node, self.identity, registry.enclave, self._pins, self._now, self._alg))
+        return RegistryClient(reader, self._monotonic)
 
 
 def open_pins(pins: Pins | Path | str | None) -> Pins:

@@ -8,8 +8,9 @@ bytes per request, and time to send them.
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import Awaitable, Callable, MutableMapping
+from collections.abc import AsyncIterator, Awaitable, Callable, MutableMapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager
 from typing import Any, Protocol
 
 import msgspec
@@ -82,6 +83,17 @@ class ReceiverApp:
                 await send({"type": "lifespan.shutdown.complete"})
                 return
 
+    @asynccontextmanager
+    async def lifespan(self, _app: object = None) -> AsyncIterator[None]:
+        """Run the receiver while a framework's app runs, which does not start its mounts and routes:
+        `FastAPI(lifespan=receiver.app.lifespan)`.
+        """
+        self._start()
+        try:
+            yield
+        finally:
+            await asyncio.to_thread(self._receiver.close)
+
     def _start(self) -> None:
         """Start the receiver; async handlers run on the server's loop."""
         self._receiver.worker.loop = asyncio.get_running_loop()
@@ -141,7 +153,7 @@ class ReceiverApp:
         return True
 
     def _check(self, scope: Message) -> None:
-        if scope["path"] != self._path:
+        if not self._is_here(scope):
             self._log_path(scope)
             raise _Refused(404, "not found: pushes are accepted at another path")
         if scope["method"] != "POST":
@@ -151,6 +163,15 @@ class ReceiverApp:
             raise _Refused(415, "expected application/json")
         if _header(scope, b"content-encoding") not in (b"", b"identity"):
             raise _Refused(415, "expected an uncompressed body")
+
+    def _is_here(self, scope: Message) -> bool:
+        """Whether the request is for the receiver's path. A mount's prefix is in `root_path`; some
+        frameworks remove it from `path`. A mount at exactly the receiver's path has "/" below it.
+        """
+        root: str = scope.get("root_path", "")
+        path: str = scope["path"]
+        full = path if path == root or path.startswith(f"{root}/") else root + path
+        return full == self._path or (root == self._path and full == f"{root}/")
 
     def _log_path(self, scope: Message) -> None:
         """Log a push to another path: a proxy may have changed it, and its node sees only a 404."""

@@ -16,6 +16,7 @@ from enc.client.link.follow_moves import MAX_HOPS
 from enc.client.subscribe.feed import MOVE_CHECK_S, RECOVERABLE, Feed, FeedStep
 from enc.client.verify.items import Item
 from enc.client.wire.flow import Flow
+from enc.client.wire.network import Network
 from enc.client.wire.retrying_caller import PAUSES
 from enc.client.wire.transport import CONNECTION_ERRORS, unreachable, web_socket_url
 from enc.core.errors import EncError, RateLimited, WorldError
@@ -43,8 +44,17 @@ class ConnectionChange(Struct, frozen=True):
 class _Subscription:
     """`is_endless`: retry however long the node does not answer."""
 
-    def __init__(self, url: str | None, timeout: float, backoff: Backoff, *, is_endless: bool = False) -> None:
+    def __init__(
+        self,
+        url: str | None,
+        timeout: float,
+        backoff: Backoff,
+        *,
+        is_endless: bool = False,
+        network: Network | None = None,
+    ) -> None:
         self._url, self._backoff, self._hops, self._is_endless = url or "", backoff, 0, is_endless
+        self._network = network
         self._failures = 0
         """Consecutive failures. The first may just be a lost connection."""
         self._news: deque[ConnectionChange] = deque()
@@ -99,8 +109,9 @@ class Subscription(_Subscription):
         run: Callable[[Flow[Any]], Any],
         *,
         is_endless: bool = False,
+        network: Network | None = None,
     ) -> None:
-        super().__init__(url, timeout, backoff, is_endless=is_endless)
+        super().__init__(url, timeout, backoff, is_endless=is_endless, network=network)
         self._feed, self._run = open_feed(), run
 
     def __iter__(self) -> Self:
@@ -143,25 +154,25 @@ class Subscription(_Subscription):
     def _pause(self, error: Exception) -> None:
         """Wait before the next attempt; after the last one, look for the enclave at another node."""
         try:
-            time.sleep(self._wait(error))
+            self._sleep(self._wait(error))
         except (Unreachable, TimedOut) as e:
             self._recover(e)
             self._backoff.reset()
         except (RateLimited, WorldError) as e:
-            time.sleep(self._again(e))
+            self._sleep(self._again(e))
 
     def _recover(self, error: EncError) -> None:
         try:
             self._count_hop(error)
             self._run(self._feed.recover(error))
         except (RateLimited, WorldError) as e:
-            time.sleep(self._again(e))
+            self._sleep(self._again(e))
 
     def _exchange(self) -> None:
         if self._socket is None:
             self._run(self._feed.check_moved())
             self._url = self._feed.url or self._url
-            self._socket = connect(web_socket_url(self._url), **self._options).__enter__()
+            self._socket = self._open(web_socket_url(self._url))
             self._send(self._feed.connected())
         try:
             text = self._socket.recv(timeout=min(self._feed.due_in, MOVE_CHECK_S))
@@ -172,6 +183,14 @@ class Subscription(_Subscription):
                 self._send(self._feed.tick())
             return
         self._send(self._store(self._feed.receive(text)))
+
+    def _open(self, url: str) -> Any:
+        if self._network is not None:
+            return self._network.connect(url)
+        return connect(url, **self._options).__enter__()
+
+    def _sleep(self, seconds: float) -> None:
+        (time.sleep if self._network is None else self._network.sleep)(seconds)
 
     def _send(self, messages: tuple[str, ...]) -> None:
         for message in messages:
@@ -209,8 +228,9 @@ class AsyncSubscription(_Subscription):
         run: Callable[[Flow[Any]], Awaitable[Any]],
         *,
         is_endless: bool = False,
+        network: Network | None = None,
     ) -> None:
-        super().__init__(url, timeout, backoff, is_endless=is_endless)
+        super().__init__(url, timeout, backoff, is_endless=is_endless, network=network)
         self._open_feed, self._run = open_feed, run
 
     def __aiter__(self) -> Self:
@@ -252,25 +272,25 @@ class AsyncSubscription(_Subscription):
 
     async def _pause(self, error: Exception, feed: Feed) -> None:
         try:
-            await asyncio.sleep(self._wait(error))
+            await self._sleep(self._wait(error))
         except (Unreachable, TimedOut) as e:
             await self._recover(e, feed)
             self._backoff.reset()
         except (RateLimited, WorldError) as e:
-            await asyncio.sleep(self._again(e))
+            await self._sleep(self._again(e))
 
     async def _recover(self, error: EncError, feed: Feed) -> None:
         try:
             self._count_hop(error)
             await self._run(feed.recover(error))
         except (RateLimited, WorldError) as e:
-            await asyncio.sleep(self._again(e))
+            await self._sleep(self._again(e))
 
     async def _exchange(self, feed: Feed) -> None:
         if self._socket is None:
             await self._run(feed.check_moved())
             self._url = feed.url or self._url
-            self._socket = await connect_async(web_socket_url(self._url), **self._options)
+            self._socket = await self._open(web_socket_url(self._url))
             await self._send(feed.connected())
         try:
             text = await asyncio.wait_for(self._socket.recv(), min(feed.due_in, MOVE_CHECK_S))
@@ -281,6 +301,14 @@ class AsyncSubscription(_Subscription):
                 await self._send(feed.tick())
             return
         await self._send(self._store(feed.receive(text)))
+
+    async def _open(self, url: str) -> Any:
+        if self._network is not None:
+            return await self._network.async_connect(url)
+        return await connect_async(url, **self._options)
+
+    async def _sleep(self, seconds: float) -> None:
+        await (asyncio.sleep if self._network is None else self._network.async_sleep)(seconds)
 
     async def _send(self, messages: tuple[str, ...]) -> None:
         for message in messages:

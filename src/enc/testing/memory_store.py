@@ -22,7 +22,7 @@ from enc.node.store.events import EventWithStatus, RawEvent, SearchItem, search_
 from enc.node.store.spent_requests import SpentRequest, check_unspent, too_many_spent
 from enc.node.store.steps import AppendRun, Step
 from enc.node.store.store_interface import Charge, ReadRights, Usage
-from tests.node.memory_push import PushMemory
+from enc.testing.memory_push import PushMemory
 
 
 @dataclass

@@ -1,6 +1,6 @@
 """A node in memory that lies on request: it gives all answers of a real node, without sockets, threads or a clock.
 
-    node = Simulator(Clock())
+    node = LyingNode(Clock(), PrivateKey(secret))
     httpx.Client(transport=httpx.MockTransport(node))
 
 It is honest by default. `lie(kind, alter)` alters every answer of one kind, before it is sealed;
@@ -13,7 +13,7 @@ import os
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from copy import deepcopy
-from typing import Any
+from typing import Any, Protocol
 
 import httpx
 from msgspec.json import decode, encode
@@ -23,17 +23,16 @@ from starlette.requests import Request as HttpRequest
 from enc.core.errors import EncError, EnclaveNotFound
 from enc.core.log.commit import build_commit, check_commit, manifest_version, parse_commit
 from enc.core.log.event import finalize
-from enc.core.log.filter import Filter, parse_filter
 from enc.core.log.receipt import wire_receipt
 from enc.core.machine import enclave as machine
 from enc.core.primitives.encoding import compact_json, unhex
 from enc.core.primitives.hashing import log_leaf
-from enc.core.primitives.sealing import NONCE_SIZE, seal_text
+from enc.core.primitives.sealing import NONCE_SIZE
 from enc.core.primitives.signing import PrivateKey
 from enc.core.primitives.types import Commit, Event, Receipt, TreeHead
 from enc.core.rules.policy_types import Effects
 from enc.core.session.envelope import answer_text, open_request, parse_request, seal_answer
-from enc.core.session.session import TransportKeys, node_keys
+from enc.core.session.session import node_keys
 from enc.core.trees.merkle_log import Edge
 from enc.core.trees.tree_head import sign_head
 from enc.node.api.registry import RegistryApi
@@ -43,11 +42,10 @@ from enc.node.read.steps import finish
 from enc.node.sequence.admitted import AdmittedCommit, CommitOutcome
 from enc.node.sequence.sequencer import Sequencer
 from enc.node.sequence.state_cache import StateCache
-from enc.node.store.events import search_item
 from enc.node.store.steps import Step
 from enc.runtime.rate_limit import RateLimiter
-from tests.node.memory_store import MemoryStore
-from tests.node.served import NODE, Clock
+from enc.testing.clock import Clock
+from enc.testing.memory_store import MemoryStore
 
 Json = dict[str, Any]
 Alter = Callable[[Any], Any]
@@ -58,16 +56,27 @@ LOOKUPS = {"nodes": "seq_pub", "enclaves": "enclave_id", "resolve": "enclave_id"
 """A registry's lookups, with the parameter of each."""
 
 
-class Simulator:
+class Subscriber(Protocol):
+    """A WebSocket connection. `received`: messages from the client; `waiting`: not yet read by it."""
+
+    received: list[Json]
+    waiting: deque[Json]
+
+    def deliver(self, event: Event) -> None: ...
+
+    def end(self, reason: str) -> None: ...
+
+
+class LyingNode:
     """`asked`: the last sealed request, decrypted; `commit`: the last commit; `calls`: every path."""
 
     commit: Commit
     registry: bytes | None = None
     """The registry that it serves."""
 
-    def __init__(self, clock: Clock, key: PrivateKey = NODE, store: MemoryStore | None = None) -> None:
+    def __init__(self, clock: Clock, key: PrivateKey, store: MemoryStore | None = None) -> None:
         self.clock, self.key, self.store = clock, key, store or MemoryStore()
-        self.calls, self.asked, self.sockets = list[str](), Json(), list[Socket]()
+        self.calls, self.asked, self.sockets = list[str](), Json(), list[Subscriber]()
         self.arrives: Callable[[httpx.Request], None] = lambda request: None
         self.wire: Callable[[httpx.Request, httpx.Response], httpx.Response] = lambda request, response: response
         self._lies: dict[str, Alter] = {}
@@ -109,8 +118,8 @@ class Simulator:
             answer = e
         return self.apply_lie(kind, answer)
 
-    def copy(self) -> "Simulator":
-        return Simulator(self.clock, self.key, deepcopy(self.store))
+    def copy(self) -> "LyingNode":
+        return LyingNode(self.clock, self.key, deepcopy(self.store))
 
     def migrate(self, enclave: bytes, author: PrivateKey, to: PrivateKey, **changes: Any) -> Commit:
         """Return the Migrate that the enclave needs now, signed by any author."""
@@ -118,9 +127,9 @@ class Simulator:
         content = {"new_sequencer": to.public.hex(), "prev_seq": found.seq, "ct_root": found.ct_root.hex(), **changes}
         return build_commit(author, enclave, "Migrate", compact_json(content), self.clock.now + 600_000)
 
-    def successor(self, enclave: bytes, key: PrivateKey, takes: Commit | None = None) -> "Simulator":
+    def successor(self, enclave: bytes, key: PrivateKey, takes: Commit | None = None) -> "LyingNode":
         """Return a node that continues this one's log: after its Migrate, or with a forced one of any author."""
-        twin = Simulator(self.clock, key, deepcopy(self.store))
+        twin = LyingNode(self.clock, key, deepcopy(self.store))
         kept = twin.store._all[enclave]
         if takes is not None:
             event = finalize(takes, key, max(self.clock.now, kept.state.min_timestamp), kept.state.seq + 1)
@@ -229,54 +238,3 @@ def _heads(key: PrivateKey, kept: Any) -> Iterator[TreeHead]:
         log = log.append(log_leaf(bundle.events_root, bundle.state_hash))[0]
         last = kept.events[bundle.first_seq + bundle.count - 1].timestamp
         yield sign_head(key, state.enclave, last, log.size, log.root())
-
-
-class Socket:
-    """A subscriber's connection. `received`: messages from the client; `waiting`: messages not yet read."""
-
-    def __init__(self, node: Simulator) -> None:
-        self.node, self.received, self.waiting = node, list[Json](), deque[Json]()
-        self._live: dict[str, tuple[TransportKeys, Filter]] = {}
-        node.sockets.append(self)
-
-    def take(self, text: str) -> None:
-        """Receive a message from the client."""
-        message = decode(text)
-        self.received.append(message)
-        if message["type"] == "Close":
-            del self._live[message["sub_id"]]
-            return
-        try:
-            found = self._query(text.encode(), message["sub_id"])
-        except EncError as e:
-            found = [{**e.to_wire(), "sub_id": message["sub_id"]}]
-        self.waiting += self.node.apply_lie("messages", found)
-
-    def _query(self, body: bytes, sub_id: str) -> list[Json]:
-        request = parse_request(body)
-        opened = open_request(request, self.node.key, self.node.clock.now // 1000)
-        self.node.asked, filter_ = opened.body, parse_filter(self.node.apply_lie("filter", opened.body["filter"]))
-        access = self.node.answers.access(request.enclave, request.from_)
-        access.check_reads()
-        items, more = finish(self.node.answers.page(access, filter_, MAX_PAGE))
-        self._live[sub_id] = (opened.keys, filter_)
-        stored = [self._event(sub_id, opened.keys, item.json) for item in items]
-        return [*stored, {"type": "EOSE", "sub_id": sub_id, **({"more": True} if more else {})}]
-
-    def deliver(self, event: Event) -> None:
-        for sub_id, (keys, filter_) in self._live.items():
-            if filter_.matches(event):
-                self.waiting.append(self._event(sub_id, keys, search_item(event).json))
-
-    def end(self, reason: str) -> None:
-        """End every subscription."""
-        self.waiting += ({"type": "Closed", "sub_id": sub_id, "reason": reason} for sub_id in self._live)
-        self._live.clear()
-
-    def _event(self, sub_id: str, keys: TransportKeys, item: bytes) -> Json:
-        text = encode(self.node.apply_lie("Event", decode(item)))
-        return {"type": "Event", "sub_id": sub_id, "event": seal_text(keys.response, text, os.urandom(NONCE_SIZE))}
-
-    def close(self) -> None:
-        if self in self.node.sockets:
-            self.node.sockets.remove(self)
