@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from enc.client.clients.wiring import ClientSettings
     from enc.client.enclave.combined_reads import Overview
     from enc.client.enclave.deliveries import Delivery
+    from enc.client.enclave.event_proof import EventProof
     from enc.client.enclave.kinds import KINDS, kind_of, of_kind
     from enc.client.enclave.members import Member
     from enc.client.enclave.push_body import Notice, PushedBatch
@@ -52,6 +53,7 @@ __all__ = [
     "Enclave",
     "Equivocation",
     "EventFact",
+    "EventProof",
     "Evidence",
     "ForeignSequencer",
     "Forgery",
@@ -96,6 +98,7 @@ _NAMES = {
     "clients.client": "Client Enclave",
     "clients.wiring": "ClientSettings",
     "enclave.deliveries": "Delivery",
+    "enclave.event_proof": "EventProof",
     "enclave.kinds": "KINDS kind_of of_kind",
     "enclave.members": "Member",
     "enclave.push_body": "Notice PushedBatch",

@@ -18,6 +18,7 @@ from enc.client.enclave.combined_reads import Overview
 from enc.client.enclave.commit_builder import CommitBuilder
 from enc.client.enclave.complete_read import complete_bundle
 from enc.client.enclave.deliveries import Delivery, deliveries
+from enc.client.enclave.event_proof import EventProof, event_proof
 from enc.client.enclave.export import export
 from enc.client.enclave.members import Member
 from enc.client.enclave.pulls import BatchSelection, select_batches
@@ -34,7 +35,7 @@ from enc.client.registry.register import EnclaveDescription, register_enclave, r
 from enc.client.registry.registry_client import Registry, Resolution
 from enc.client.subscribe.feed import Feed
 from enc.client.subscribe.subscription import Subscription
-from enc.client.verify.facts import EventFact, EventStatus, StateFact
+from enc.client.verify.facts import EventStatus, StateFact
 from enc.client.verify.items import Item
 from enc.client.verify.pins import Pins
 from enc.client.verify.sequencer_history import History
@@ -274,9 +275,12 @@ class Enclave(Writes[Receipt]):
         """
         return self._run(witnessed(self._reader.session, self._client._setup.quorum, head))
 
-    def proof(self, event: Id, *, wait: bool = True) -> EventFact:
-        """Return an event with its proof and status; waits until its bundle is closed."""
-        return self._run(self._reader.event_fact(as_bytes(event, "event"), wait=wait))
+    def proof(self, event: Id, *, wait: bool = True) -> EventProof:
+        """Return an event with its proof and status; waits until its bundle is closed.
+
+        `save(path)` writes it to a file that anyone can check with `enc verify`.
+        """
+        return self._run(event_proof(self._reader, as_bytes(event, "event"), wait=wait))
 
     def status(self, event: Id, *, wait: bool = True) -> EventStatus:
         """Return the proved status; waits until the event's bundle is closed."""
