@@ -23,7 +23,7 @@ from enc.client.enclave.export import export
 from enc.client.enclave.members import Member
 from enc.client.enclave.pulls import BatchSelection, select_batches
 from enc.client.enclave.push_body import PushedBatch
-from enc.client.enclave.search import PagedSearch, as_filter
+from enc.client.enclave.search import Between, Ids, Names, PagedSearch, Seqs, TagValues, as_filter
 from enc.client.enclave.slots import Slot
 from enc.client.enclave.writes import Id, TagList, Writes, as_bytes, as_hex, as_tags
 from enc.client.keys.identity import Identity
@@ -217,13 +217,29 @@ class Enclave(Writes[Receipt]):
     # Reading
 
     def query(
-        self, *, proof: bool = False, limit: int | None = None, reverse: bool = False, **search: Any
+        self,
+        *,
+        type: Names | None = None,
+        author: Ids | None = None,
+        id: Ids | None = None,
+        seq: Seqs | None = None,
+        tags: TagValues | None = None,
+        timestamp: Between | None = None,
+        limit: int | None = None,
+        reverse: bool = False,
+        proof: bool = False,
     ) -> Iterator[Item]:
-        """Yield matching events, fetched page by page; see `as_filter` for the search fields.
+        """Yield matching events, fetched page by page.
+
+        Fields are joined by AND, the values of a list by OR. `seq` and `timestamp` may be ranges:
+        `{"start_at", "start_after", "end_at", "end_before"}`, `timestamp` in Unix milliseconds.
+        `tags` are values by name; True for any value. `limit` ends early, `reverse` starts with the
+        newest.
 
         Each is verified. With `proof`, each event of a closed bundle is also proved to be in the
         log (`item.fact`). That no matching event was left out is not proved: see `complete`.
         """
+        search = {"type": type, "author": author, "id": id, "seq": seq, "tags": tags, "timestamp": timestamp}
         return self._items(PagedSearch(search, limit, reverse), proof)
 
     def _items(self, pages: PagedSearch, proof: bool) -> Iterator[Item]:
@@ -244,7 +260,22 @@ class Enclave(Writes[Receipt]):
         """Return an event's current content: its own, or that of its latest Update."""
         return self._run(combined_reads.content(self._reader, item))
 
-    def subscribe(self, *, after: int | None = -1, patience: float | None = None, **search: Any) -> Subscription:
+    def contents(self, items: Sequence[Item]) -> dict[bytes, str | None]:
+        """Return the current contents of many events, by id, with one request for 100 updated ones."""
+        return self._run(combined_reads.contents(self._reader, items))
+
+    def subscribe(
+        self,
+        *,
+        after: int | None = -1,
+        patience: float | None = None,
+        type: Names | None = None,
+        author: Ids | None = None,
+        id: Ids | None = None,
+        seq: Seqs | None = None,
+        tags: TagValues | None = None,
+        timestamp: Between | None = None,
+    ) -> Subscription:
         """Return the stored events after seq `after`, then live ones, each once and in order.
 
         `after=None` begins with the next new event. Reconnects after lost connections, renews
@@ -253,7 +284,7 @@ class Enclave(Writes[Receipt]):
         LostRange, or Unreachable after `patience` seconds (default: the client's). With `math.inf`
         it retries forever; `news` reports when the node does not answer.
         """
-        wire = as_filter(search)
+        wire = as_filter({"type": type, "author": author, "id": id, "seq": seq, "tags": tags, "timestamp": timestamp})
 
         def feed() -> Feed:
             return Feed(self._reader, self._run(self._reader.session.verifier()), wire, after)
