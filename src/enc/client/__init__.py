@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from enc.client.clients.async_client import AsyncClient, AsyncEnclave
+    from enc.client.clients.async_table import AsyncTable
     from enc.client.clients.client import Client, Enclave
+    from enc.client.clients.table import Table
     from enc.client.clients.wiring import ClientSettings
     from enc.client.enclave.combined_reads import Overview
     from enc.client.enclave.deliveries import Delivery
@@ -17,6 +19,7 @@ if TYPE_CHECKING:
     from enc.client.enclave.members import Member
     from enc.client.enclave.push_body import Notice, PushedBatch
     from enc.client.enclave.slots import Slot
+    from enc.client.enclave.table import Change, Row
     from enc.client.enclave.writes import operation
     from enc.client.errors import (
         Distrust,
@@ -46,6 +49,8 @@ __all__ = [
     "KINDS",
     "AsyncClient",
     "AsyncEnclave",
+    "AsyncTable",
+    "Change",
     "Client",
     "ClientSettings",
     "Delivery",
@@ -74,10 +79,12 @@ __all__ = [
     "Registry",
     "Resolution",
     "Rollback",
+    "Row",
     "Slot",
     "SplitBrain",
     "StateFact",
     "Statement",
+    "Table",
     "TimedOut",
     "TooManyMoves",
     "Unreachable",
@@ -95,7 +102,9 @@ __all__ = [
 
 _NAMES = {
     "clients.async_client": "AsyncClient AsyncEnclave",
+    "clients.async_table": "AsyncTable",
     "clients.client": "Client Enclave",
+    "clients.table": "Table",
     "clients.wiring": "ClientSettings",
     "enclave.deliveries": "Delivery",
     "enclave.event_proof": "EventProof",
@@ -104,6 +113,7 @@ _NAMES = {
     "enclave.push_body": "Notice PushedBatch",
     "enclave.combined_reads": "Overview",
     "enclave.slots": "Slot",
+    "enclave.table": "Change Row",
     "enclave.writes": "operation",
     "errors": "Distrust Equivocation ForeignSequencer Forgery Fork LostRange NotWitnessed "
     "Rollback SplitBrain TimedOut TooManyMoves Unreachable",

@@ -10,6 +10,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal, Self, TypeVar
 
+from enc.client.clients.async_table import AsyncTable
 from enc.client.clients.unverified import UnverifiedPage, unverified_page
 from enc.client.clients.wiring import ClientSettings, Manifest, Setup, manifest_content
 from enc.client.enclave import combined_reads, commit_builder, members, pulls, slots
@@ -25,6 +26,8 @@ from enc.client.enclave.pulls import BatchSelection, select_batches
 from enc.client.enclave.push_body import PushedBatch
 from enc.client.enclave.search import Between, Ids, Names, PagedSearch, Seqs, TagValues, as_filter
 from enc.client.enclave.slots import Slot
+from enc.client.enclave.table import Row, TableState, table_types
+from enc.client.enclave.table_file import TableFile
 from enc.client.enclave.writes import Id, TagList, Writes, as_bytes, as_hex, as_tags
 from enc.client.keys.identity import Identity
 from enc.client.link.enclave_reader import BundleIds, EnclaveReader
@@ -43,6 +46,7 @@ from enc.client.wire.flow import Flow, run_async
 from enc.client.wire.transport import AsyncTransport
 from enc.client.witness.quorum import witnessed
 from enc.client.witness.witnesses import Witnessed
+from enc.core.errors import MisuseError
 from enc.core.machine.archive import Header
 from enc.core.primitives.types import Commit, Event, Receipt, TreeHead
 from enc.core.registry.reg_entry import IdentityEntry
@@ -293,6 +297,24 @@ class AsyncEnclave(Writes[Coroutine[Any, Any, Receipt]]):
         transport = self._client._transport
         backoff, is_endless = self._reader.node.caller.backoff(patience), patience == math.inf
         return AsyncSubscription(transport.url, transport.timeout, feed, backoff, self._run, is_endless=is_endless)
+
+    def table(
+        self,
+        type: Names,
+        *,
+        rows: Iterable[Row] = (),
+        after: int = -1,
+        db: Path | str | None = None,
+    ) -> AsyncTable:
+        """Return the events of these types as rows by id, with their Updates and Deletes applied.
+
+        `rows` and `after` are the saved `rows.values()` and `seq` of an earlier table; or `db` is a
+        SQLite file that keeps them. You need the right to read these types, Update and Delete.
+        """
+        if db is not None and (after != -1 or rows != ()):
+            raise MisuseError("table: give either `db`, or `rows` and `after`")
+        store = None if db is None else TableFile(Path(db), self.id, table_types(type))
+        return AsyncTable(TableState(type, rows, after, store), self.query, self.subscribe, self._run)
 
     # Proofs
 

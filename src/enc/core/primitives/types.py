@@ -5,7 +5,7 @@ Hashes, keys and signatures are bytes here and lower-case hex on the wire. The m
 each type build, parse and check them.
 """
 
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 
 from msgspec import Struct
 
@@ -106,12 +106,25 @@ SHOWN = 40
 """Characters of a content in a `repr`."""
 
 
-def event_text(event: Event) -> str:
+class _Shown(Protocol):
+    """What `event_text` needs of an event or of a row."""
+
+    @property
+    def seq(self) -> int: ...
+    @property
+    def type(self) -> str: ...
+    @property
+    def author(self) -> bytes: ...
+    @property
+    def content(self) -> str | None: ...
+
+
+def event_text(event: _Shown) -> str:
     """Return an event in a few words, for a `repr`."""
     content = event.content
     if content is not None and len(content) > SHOWN:
         content = f"{content[:SHOWN]}…"
-    return f"{event.seq} {event.type} by {event.from_.hex()[:8]}: {'erased' if content is None else repr(content)}"
+    return f"{event.seq} {event.type} by {event.author.hex()[:8]}: {'erased' if content is None else repr(content)}"
 
 
 class Receipt(Struct, frozen=True, kw_only=True):
