@@ -6,7 +6,10 @@ from typing import Any
 import pytest
 
 from enc.client import EventProof, Proof, check_proof, load_proof
-from enc.core.errors import InvalidProof
+from enc.client.link.enclave_reader import EnclaveReader
+from enc.client.verify.facts import EventFact
+from enc.client.wire.flow import Flow
+from enc.core.errors import EnclaveMigrated, InvalidProof
 from tests.client.migration.moving import AT_B, AT_C, B, C, Moving
 from tests.client.scene import Scene
 from tests.core.world import person, pub
@@ -71,6 +74,31 @@ def test_a_proof_of_the_old_node_is_valid_after_a_move(moving: Moving, tmp_path:
     moving.stage.others["b.test"] = moving.depart()
     found = saved(proof, tmp_path / "before.json")
     assert (found.sequencer, found.moves) == (moving.node.key.public, ())
+
+
+def test_a_migrate_that_the_old_node_shows_is_not_in_its_proof(moving: Moving, tmp_path: Path) -> None:
+    moving.stage.others["b.test"] = moving.depart()
+    enclave = moving.remaining()
+    assert [move.new_sequencer for move in enclave.sequencers().moves] == [B.public]
+    found = saved(moving.remaining().proof(moving.id("one")), tmp_path / "one.json")
+    assert (found.sequencer, found.moves) == (moving.node.key.public, ())
+
+
+def test_a_proof_that_a_move_interrupts_is_read_again(
+    moving: Moving, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    enclave, seen = moving.follower(), list[bytes]()
+    enclave.head()
+
+    def move_first(reader: EnclaveReader, fact: EventFact) -> Flow[None]:
+        seen.append(reader.session.known_verifier().sequencer)
+        if len(seen) == 1:
+            moving.stage.others["b.test"] = moving.depart()
+            yield from reader.follow(EnclaveMigrated("moved", new_sequencer=B.public.hex()))
+
+    monkeypatch.setattr("enc.client.enclave.event_proof._update", move_first)
+    assert saved(enclave.proof(moving.id("one")), tmp_path / "one.json").sequencer == B.public
+    assert seen == [moving.node.key.public, B.public]
 
 
 def test_a_proof_names_all_moves_up_to_its_sequencer(moving: Moving, tmp_path: Path) -> None:

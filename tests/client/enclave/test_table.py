@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from enc.client import Row
+from enc.client.enclave.table import TableState
 from enc.core.errors import MisuseError, Unavailable
 from tests.client.migration.moving import AT_B, Moving
 from tests.client.scene import Scene
@@ -133,6 +134,18 @@ def test_tables_of_other_types_and_enclaves_share_a_file(scene: Scene, tmp_path:
     assert [len(table.rows) for table in tables] == [4, 2, 1]
     for table in tables:
         table.close()
+    again = [scene.enclave.table(type_, db=path) for type_ in ("message", "Shared")]
+    assert [dict(table.rows) for table in again] == [dict(table.rows) for table in tables[:2]]
+    for table in again:
+        table.close()
+
+
+def test_an_event_is_folded_once(scene: Scene) -> None:
+    items, state = list(scene.enclave.query()), TableState("message", (), -1)
+    assert len(state.take(items)) == 5
+    assert state.take(items) == []
+    assert state.take(items[:3]) == []
+    assert state.seq == 7
 
 
 def test_one_program_at_a_time_folds_into_a_file(scene: Scene, tmp_path: Path) -> None:

@@ -147,9 +147,19 @@ def test_what_the_proof_of_an_erased_event_says(proofs: dict[str, Proof]) -> Non
     assert "after bundle 1 it is updated" in proved
 
 
-def update_of(event: Event, content: str, *, type_: str = "Update", key: PrivateKey = NODE, seq: int = 4) -> Event:
+def update_of(
+    event: Event,
+    content: str,
+    *,
+    type_: str = "Update",
+    key: PrivateKey = NODE,
+    seq: int = 4,
+    enclave: bytes | None = None,
+) -> Event:
     tags = (("r", event.id.hex()),)
-    return finalize(build_commit(person("alice"), HERE, type_, content, START + 60_000, tags), key, START, seq)
+    return finalize(
+        build_commit(person("alice"), enclave or HERE, type_, content, START + 60_000, tags), key, START, seq
+    )
 
 
 def with_update(event: Event, update: Event, value: bytes | None = None) -> Proof:
@@ -172,6 +182,7 @@ def test_an_update_is_the_one_that_the_status_names() -> None:
     for wrong, why in (
         (with_update(event, update_of(event, "new", key=C), sha256(b"other")), "not the Update that the status names"),
         (with_update(event, update_of(event, "new", type_="message", key=C)), "not an Update in this enclave"),
+        (with_update(event, update_of(event, "new", key=C, enclave=sha256(b"other"))), "not an Update in this enclave"),
         (with_update(event, update_of(placed(2, C), "new", key=C)), "replaces another event"),
     ):
         with pytest.raises(InvalidProof, match=f"^update: {why}$"):
