@@ -10,7 +10,7 @@ from local_node import local_node
 
 from enc import Client
 from enc.client.enclave.templates import template
-from enc.client.verify.proof_file import Proof, check_proof, load_proof
+from enc.client.verify.proof_file import check_proof, load_proof
 from enc.core.errors import InvalidProof, Unauthorized
 
 STEPS = ["stopped the shop", "copied 1200 orders", "started the shop"]
@@ -23,8 +23,7 @@ def work(url: str, folder: Path) -> bytes:
         log = client.create(manifest)
         for step in STEPS:
             entry = log.commit("entry", {"script": "nightly", "step": step})
-            proof = Proof(log.id, client.seq_pub(), log.proof(entry.id))
-            (folder / f"{entry.seq}.proof.json").write_bytes(proof.json())
+            log.proof(entry.id).save(folder / f"{entry.seq}.proof.json")
             print(f"  entry {entry.seq}: {step}")
         try:
             log.delete(entry.id)

@@ -10,8 +10,6 @@ from pathlib import Path
 from local_node import local_node
 
 from enc import Client, Identity
-from enc.client import load_proof
-from enc.client.verify.proof_file import Proof, check_proof
 from enc.core.errors import EnclaveMigrated
 
 alice, bob = Identity.new(), Identity.new()
@@ -33,8 +31,7 @@ def main(old: str, new: str, folder: Path) -> None:
             print(f"Bob writes, and receives: {next(heard).content}")
         print(f"His client is at the new node now: {same.url == new}")
 
-        proof = Proof(team.id, same.sequencer(), same.proof(receipt.id), same.sequencers().moves).json()
-        for line in check_proof(load_proof(proof)).proved:
+        for line in same.proof(receipt.id).save(folder / "hello.proof.json").proved:
             print(f"  proved: {line}")
 
     with Client(old, alice, pins=None) as owner:

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""Generates the blocking client from the async one, by replacing tokens (as httpcore does with unasync).
+"""Generates the blocking client and table from the async ones, by replacing tokens (as httpcore does with unasync).
 
-python scripts/blocking_client.py           writes client.py
-python scripts/blocking_client.py --check   exits with 1 if client.py is stale
+python scripts/blocking_client.py           writes client.py and table.py
+python scripts/blocking_client.py --check   exits with 1 if one of them is stale
 """
 
 import re
@@ -11,17 +11,22 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
-(SOURCE,) = (ROOT / "src/enc/client").rglob("async_client.py")
-TARGET = SOURCE.with_name("client.py")
+FOLDER = ROOT / "src/enc/client/clients"
+TITLES = {
+    "client": "The blocking client: `Client` talks to one node, `Enclave` is one log on it.",
+    "table": "The blocking table: folds the events that an enclave's `query` and `subscribe` return into rows.",
+}
+HEADER = '''"""{title}
 
-HEADER = '''"""The blocking client: `Client` talks to one node, `Enclave` is one log on it.
-
-Generated from `async_client.py` by `scripts/blocking_client.py`: do not edit.
+Generated from `async_{name}.py` by `scripts/blocking_client.py`: do not edit.
 """'''
 TOKENS = (
     (r"import asyncio\n", "import time\n"),
     (r"\basyncio\.sleep\b", "time.sleep"),
     (r"\basync_(http|sleep)\b", r"\1"),
+    (r"Awaitable\[Any\]", "Any"),
+    (r" Awaitable,", ""),
+    (r"clients\.async_table\b", "clients.table"),
     (r"Coroutine\[Any, Any, (\w+)\]", r"\1"),
     (r"\bAsyncIterator, Coroutine,", "Iterator,"),
     (r"\basync (def|for|with)\b", r"\1"),
@@ -35,23 +40,25 @@ TOKENS = (
 """Patterns and their replacements, in order."""
 
 
-def generate() -> str:
-    """Return the blocking client's source, formatted."""
-    text = re.sub(r'\A""".*?"""', lambda _: HEADER, SOURCE.read_text(), count=1, flags=re.DOTALL)
+def generate(name: str, title: str) -> str:
+    """Return a blocking module's source, formatted."""
+    header, source = HEADER.format(title=title, name=name), FOLDER / f"async_{name}.py"
+    text = re.sub(r'\A""".*?"""', lambda _: header, source.read_text(), count=1, flags=re.DOTALL)
     for pattern, replacement in TOKENS:
         text = re.sub(pattern, replacement, text)
     for command in (["check", "--fix-only", "--quiet", "--select", "I"], ["format", "--quiet"]):
-        ruff = [sys.executable, "-m", "ruff", *command, "--stdin-filename", str(TARGET), "-"]
+        ruff = [sys.executable, "-m", "ruff", *command, "--stdin-filename", str(FOLDER / f"{name}.py"), "-"]
         text = subprocess.run(ruff, input=text, capture_output=True, text=True, check=True, cwd=ROOT).stdout  # noqa: S603
     return text
 
 
 def main() -> int:
-    made = generate()
+    made = {FOLDER / f"{name}.py": generate(name, title) for name, title in TITLES.items()}
     if sys.argv[1:] != ["--check"]:
-        TARGET.write_text(made)
+        for path, text in made.items():
+            path.write_text(text)
         return 0
-    return int(made != TARGET.read_text())
+    return int(any(text != path.read_text() for path, text in made.items()))
 
 
 if __name__ == "__main__":

@@ -89,7 +89,7 @@ BLOCK = re.compile(r"```python\n(?P<code>.*?)```(?:\n\n```text\n(?P<says>.*?)```
 
 def printed(says: str) -> str:
     """Return the expected output as a pattern: "…" in a document stands for an id, a key or a time."""
-    return re.escape(says).replace("…", "[0-9a-f]+")
+    return re.escape(says).replace("…", "[0-9a-fTZ:.-]+")
 
 
 @pytest.mark.parametrize("name", WITH_LINES)

@@ -17,7 +17,17 @@ import pytest
 from msgspec.json import encode
 from websockets.exceptions import ConnectionClosedError
 
-from enc.client import AsyncClient, AsyncEnclave, Client, Distrust, Enclave, Identity, check_evidence, load_evidence
+from enc.client import (
+    AsyncClient,
+    AsyncEnclave,
+    AsyncTable,
+    Client,
+    Distrust,
+    Enclave,
+    Identity,
+    check_evidence,
+    load_evidence,
+)
 from enc.client.link.enclave_reader import EnclaveReader
 from enc.client.wire.transport import AsyncTransport, Transport
 from enc.testing.lying_node import LyingNode
@@ -30,6 +40,7 @@ HOST = "node.test"
 URL = f"http://{HOST}"
 TURNS, CONNECTIONS = 10_000, 200
 """Messages per connection and connections per stage that count as endless."""
+WRAPPED = (AsyncClient, AsyncEnclave, AsyncTable)
 Face = Literal["sync", "async"]
 FACES: tuple[Face, ...] = ("sync", "async")
 
@@ -150,7 +161,7 @@ class Blocking:
             return self._plain(self._runner.run(found))
         if hasattr(found, "__anext__"):
             return Drained(found, self._runner)
-        return Blocking(found, self._runner) if type(found).__module__ == "enc.client.clients.async_client" else found
+        return Blocking(found, self._runner) if isinstance(found, WRAPPED) else found
 
 
 class Drained(Blocking):

@@ -8,14 +8,18 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from enc.client.clients.async_client import AsyncClient, AsyncEnclave
+    from enc.client.clients.async_table import AsyncTable
     from enc.client.clients.client import Client, Enclave
+    from enc.client.clients.table import Table
     from enc.client.clients.wiring import ClientSettings
     from enc.client.enclave.combined_reads import Overview
     from enc.client.enclave.deliveries import Delivery
+    from enc.client.enclave.event_proof import EventProof
     from enc.client.enclave.kinds import KINDS, kind_of, of_kind
     from enc.client.enclave.members import Member
     from enc.client.enclave.push_body import Notice, PushedBatch
     from enc.client.enclave.slots import Slot
+    from enc.client.enclave.table import Change, Row
     from enc.client.enclave.writes import operation
     from enc.client.errors import (
         Distrust,
@@ -45,6 +49,8 @@ __all__ = [
     "KINDS",
     "AsyncClient",
     "AsyncEnclave",
+    "AsyncTable",
+    "Change",
     "Client",
     "ClientSettings",
     "Delivery",
@@ -52,6 +58,7 @@ __all__ = [
     "Enclave",
     "Equivocation",
     "EventFact",
+    "EventProof",
     "Evidence",
     "ForeignSequencer",
     "Forgery",
@@ -72,10 +79,12 @@ __all__ = [
     "Registry",
     "Resolution",
     "Rollback",
+    "Row",
     "Slot",
     "SplitBrain",
     "StateFact",
     "Statement",
+    "Table",
     "TimedOut",
     "TooManyMoves",
     "Unreachable",
@@ -93,14 +102,18 @@ __all__ = [
 
 _NAMES = {
     "clients.async_client": "AsyncClient AsyncEnclave",
+    "clients.async_table": "AsyncTable",
     "clients.client": "Client Enclave",
+    "clients.table": "Table",
     "clients.wiring": "ClientSettings",
     "enclave.deliveries": "Delivery",
+    "enclave.event_proof": "EventProof",
     "enclave.kinds": "KINDS kind_of of_kind",
     "enclave.members": "Member",
     "enclave.push_body": "Notice PushedBatch",
     "enclave.combined_reads": "Overview",
     "enclave.slots": "Slot",
+    "enclave.table": "Change Row",
     "enclave.writes": "operation",
     "errors": "Distrust Equivocation ForeignSequencer Forgery Fork LostRange NotWitnessed "
     "Rollback SplitBrain TimedOut TooManyMoves Unreachable",

@@ -1,6 +1,7 @@
 """`enc prove`, `enc verify`, `enc head`: proof files, and the reports about them."""
 
 import json
+import re
 from typing import Any
 
 import pytest
@@ -104,6 +105,27 @@ def test_only_the_sequencer_that_counts_proves(reader: Person, proof: Any) -> No
     reader.ask("verify", "proof.json", "--sequencer", proof["sequencer"].upper())
     (found,) = reader.ask_json("verify", "proof.json", "--sequencer", "ab" * 32, code=FAILED)
     assert found["message"] == f"signed by {proof['sequencer']}, not by {'ab' * 32}"
+
+
+def test_the_key_is_not_to_be_compared_once_it_matched(reader: Person, proof: Any) -> None:
+    (unknown,), (known,) = (
+        reader.ask_json("verify", "proof.json", *more) for more in ([], ["--sequencer", proof["sequencer"]])
+    )
+    assert [line for line in unknown["not_proved"] if "compare it with what you know" in line]
+    assert known == {**unknown, "not_proved": unknown["not_proved"][1:]}
+
+
+def test_verify_shows_contents_and_the_update(alice: Person) -> None:
+    (event,) = alice.ask_json("commit", "message", "helo")
+    alice.ask("update", event["id"], "hello")
+    alice.ask("prove", event["id"], "-o", "updated.json")
+    shown = alice.ask("verify", "updated.json").stdout
+    assert re.search(r"made it event \d+ at \d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z\n", shown)
+    assert re.search(r"replaced it with Update \d+ at [0-9TZ:.-]+, whose content is: hello\n", shown)
+
+
+def test_prove_leaves_a_file_as_it_was_if_it_cannot_write(alice: Person) -> None:
+    assert "cannot write the proof" in alice.refused("prove", "0", "-o", "none/proof.json", code=MISUSE)["message"]
 
 
 def test_a_head_needs_no_identity(alice: Person, running_node: RunningNode) -> None:

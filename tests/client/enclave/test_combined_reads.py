@@ -3,6 +3,7 @@
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from enc.client import Forgery
 from enc.core.errors import EventNotFound, EventPending, MisuseError, TreeSizeNotFound, Unauthorized
@@ -223,6 +224,34 @@ def test_the_hash_of_a_slot_s_content_does_not_give_a_value_that_was_guessed(sce
 
 
 # Contents and proofs
+
+
+def test_the_contents_of_many_updated_events_take_one_request(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    e = scene.enclave
+    e.update(scene.id("one"), "first")
+    items = list(e.query(type=["message", "Update"]))
+    before = len(scene.node.calls)
+    found = e.contents(items)
+    assert [found[scene.id(text)] for text in ("one", "two", "three", "more", "four")] == [
+        "first",
+        "more",
+        "three",
+        "more",
+        "four",
+    ]
+    assert len(scene.node.calls) == before + 1
+    monkeypatch.setattr("enc.client.enclave.combined_reads.MAX_IDS", 1)
+    assert e.contents(items) == found
+    assert len(scene.node.calls) == before + 3
+    assert e.contents([]) == {}
+
+
+def test_an_update_of_another_event_is_not_taken_for_a_content(scene: Scene) -> None:
+    items = list(scene.enclave.query(type="message"))
+    other = scene.enclave.update(scene.id("one"), "first")
+    wrong = [replace(item, updated_by=other.id if item.updated_by else None) for item in items]
+    with pytest.raises(Forgery, match="updated_by does not name an Update of this event"):
+        scene.enclave.contents(wrong)
 
 
 def test_what_an_event_says_now(scene: Scene) -> None:

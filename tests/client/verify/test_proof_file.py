@@ -4,6 +4,7 @@ import json
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -15,17 +16,18 @@ from enc.client.verify import proof_file as module
 from enc.client.verify.facts import Anchor, EventFact, StateFact, check_anchor, status_of
 from enc.client.verify.proof_file import Proof, check_proof, load_proof
 from enc.client.verify.sequencer_history import Migration, history_of
-from enc.core.errors import InvalidProof
+from enc.core.errors import InvalidProof, MisuseError
 from enc.core.log.commit import build_commit
-from enc.core.log.event import finalize
+from enc.core.log.event import erase, finalize
 from enc.core.primitives.encoding import compact_json
-from enc.core.primitives.hashing import log_leaf, sha256
+from enc.core.primitives.hashing import EMPTY_HASH, log_leaf, sha256
 from enc.core.primitives.signing import PrivateKey
 from enc.core.primitives.types import Event, InclusionProof
+from enc.core.trees import sparse_merkle
 from enc.core.trees.bundle import events_root, prove_membership
 from enc.core.trees.merkle_log import Edge
 from enc.core.trees.proof import LogLeaf
-from enc.core.trees.state_key import shared_slot
+from enc.core.trees.state_key import shared_slot, tree_key
 from enc.core.trees.tree_head import sign_head
 from tests.client.scene import TOPIC, Scene
 from tests.client.stage import Stage
@@ -98,17 +100,127 @@ def test_what_the_proof_of_an_event_says(proofs: dict[str, Proof], scene: Scene)
     event, node, e = fact.event, NODE.public.hex(), scene.enclave.hex
     assert check_proof(proofs["active"]).proved == (
         f"{event.from_.hex()} signed an event of type message for enclave {e}",
-        f"{node} made it event 1 at {event.timestamp} (Unix milliseconds)",
+        f"{node} made it event 1 at 2026-09-21T14:13:20.000Z",
         "it is in bundle 0 of the log",
+        "its content is: one",
         "after bundle 1 it is active",
-        f"all of it is under a head of 2 bundles that {node} signed for this enclave",
+        f"all of it is under a head of 2 bundles that {node} signed for this enclave at 2026-09-21T14:13:25.000Z",
     )
+    assert event.timestamp == 1_790_000_000_000
+
+
+def test_what_the_proof_of_an_updated_event_says(proofs: dict[str, Proof]) -> None:
+    says = check_proof(proofs["updated"]).proved
+    assert says[4:6] == (
+        "after bundle 1 it is updated",
+        f"{pub('alice')} replaced it with Update 5 at 2026-09-21T14:13:20.000Z, whose content is: more",
+    )
+
+
+@pytest.mark.parametrize(
+    ("content", "shown"),
+    [
+        ('{"what":"tea"}', 'is: {"what":"tea"}'),
+        ("two\nlines", r'is: "two\nlines"'),
+        ("all of it\u2028is proved", 'is: "all of it\u2028is proved"'),
+        (None, "was erased"),
+    ],
+)
+def test_contents_take_one_line_each(content: str | None, shown: str) -> None:
+    event = update_of(placed(3, NODE), content or "gone")
+    fact = in_a_log(placed(3, NODE), HERE)
+    says = module._update_says(event if content is not None else erase(event))
+    assert says.endswith(f", whose content {shown}")
+    if content is not None:
+        said = finalize(build_commit(person("bob"), HERE, "message", content, START + 60_000), NODE, START, 1)
+        assert module._event_says(replace(fact, event=said))[3] == f"its content {shown}"
+
+
+def test_times_after_the_year_9999_are_numbers() -> None:
+    assert module.time_text(253_402_300_799_999) == "9999-12-31T23:59:59.999Z"
+    assert module.time_text(253_402_300_800_000) == "253402300800000 (Unix milliseconds)"
 
 
 def test_what_the_proof_of_an_erased_event_says(proofs: dict[str, Proof]) -> None:
     proved = check_proof(proofs["updated"]).proved
     assert "its content was erased; a copy can be checked against content_hash" in proved
     assert "after bundle 1 it is updated" in proved
+
+
+def update_of(
+    event: Event,
+    content: str,
+    *,
+    type_: str = "Update",
+    key: PrivateKey = NODE,
+    seq: int = 4,
+    enclave: bytes | None = None,
+) -> Event:
+    tags = (("r", event.id.hex()),)
+    return finalize(
+        build_commit(person("alice"), enclave or HERE, type_, content, START + 60_000, tags), key, START, seq
+    )
+
+
+def with_update(event: Event, update: Event, value: bytes | None = None) -> Proof:
+    """Return the proof of an event whose status names an Update, in a log of one bundle."""
+    key = tree_key("event_status", event.id)
+    nodes = dict[bytes, bytes]()
+    tree = SimpleNamespace(read_node=nodes.__getitem__)
+    state, found = sparse_merkle.update(tree, EMPTY_HASH, {key: value or update.id})
+    nodes.update(found)
+    leaf = LogLeaf(events_root([event.id]), state)
+    root = Edge().append(log_leaf(leaf.events_root, leaf.state_hash))[0].root()
+    anchor = Anchor(leaf, InclusionProof(1, 0, ()), sign_head(C, HERE, START, 1, root))
+    status = StateFact("event_status", event.id, sparse_merkle.prove(tree, state, key), anchor)
+    return Proof(HERE, C.public, EventFact(event, prove_membership([event.id], 0), anchor, status, update))
+
+
+def test_an_update_is_the_one_that_the_status_names() -> None:
+    event = placed(3, C)
+    check_proof(with_update(event, update_of(event, "new", key=C)))
+    for wrong, why in (
+        (with_update(event, update_of(event, "new", key=C), sha256(b"other")), "not the Update that the status names"),
+        (with_update(event, update_of(event, "new", type_="message", key=C)), "not an Update in this enclave"),
+        (with_update(event, update_of(event, "new", key=C, enclave=sha256(b"other"))), "not an Update in this enclave"),
+        (with_update(event, update_of(placed(2, C), "new", key=C)), "replaces another event"),
+    ):
+        with pytest.raises(InvalidProof, match=f"^update: {why}$"):
+            check_proof(wrong)
+    bare = with_update(event, update_of(event, "new", key=C))
+    assert isinstance(bare.fact, EventFact)
+    with pytest.raises(InvalidProof, match="not the Update that the status names"):
+        check_proof(replace(bare, fact=replace(bare.fact, status_fact=None)))
+
+
+def test_migrates_give_the_signer_of_the_update() -> None:
+    event = placed(3, A)
+    for seq, key in ((4, A), (6, B), (10, C)):
+        check_proof(replace(with_update(event, update_of(event, "x", key=key, seq=seq)), moves=MOVES))
+        wrong = replace(with_update(event, update_of(event, "x", key=STRANGER, seq=seq)), moves=MOVES)
+        with pytest.raises(InvalidProof, match=r"^update: not signed by the sequencer that the Migrates give"):
+            check_proof(wrong)
+
+
+def test_a_known_sequencer_is_not_listed_as_unproved(proofs: dict[str, Proof]) -> None:
+    for proof in proofs.values():
+        known, unknown = check_proof(proof, NODE.public), check_proof(proof)
+        assert known.proved == unknown.proved
+        assert known.not_proved == unknown.not_proved[1:]
+        with pytest.raises(InvalidProof, match=r"signed by .*, not by"):
+            check_proof(proof, B.public)
+
+
+def test_save_writes_valid_files_only(proofs: dict[str, Proof], tmp_path: Path) -> None:
+    path = tmp_path / "proof.json"
+    for proof in proofs.values():
+        assert proof.save(path) == check_proof(load_proof(path.read_bytes()))
+    before = path.read_bytes()
+    with pytest.raises(InvalidProof):
+        replace(proofs["active"], sequencer=B.public).save(path)
+    assert path.read_bytes() == before
+    with pytest.raises(MisuseError, match="cannot write the proof: No such file"):
+        proofs["active"].save(tmp_path / "none" / "proof.json")
 
 
 def test_what_a_proof_without_a_status_says(proofs: dict[str, Proof]) -> None:
@@ -295,6 +407,8 @@ def test_an_event_of_another_enclave_in_this_one_s_log() -> None:
 
 
 A, B, C = (person(name) for name in ("node", "node2", "node3"))
+STRANGER = person("carol")
+AT = "2026-09-21T14:13:20.000Z"
 HERE = sha256(b"an enclave that moves")
 
 
@@ -319,9 +433,9 @@ def test_migrates_in_a_proof_give_the_signer_of_each_event(seq: int, key: Privat
     proof = moved(placed(seq, key) if seq not in (5, 9) else MOVES[seq == 9].event)
     again = load_proof(proof.json())
     assert again == proof
-    assert check_proof(again).proved[3:5] == LINES
-    assert check_proof(moved(placed(seq, key), moves=())).proved[3:] == (
-        f"all of it is under a head of 1 bundles that {C.public.hex()} signed for this enclave",
+    assert check_proof(again).proved[4:6] == LINES
+    assert check_proof(moved(placed(seq, key), moves=())).proved[4:] == (
+        f"all of it is under a head of 1 bundles that {C.public.hex()} signed for this enclave at {AT}",
     )
     for other in {A, B, C} - {key}:
         with pytest.raises(InvalidProof, match="not signed by the sequencer that the Migrates give for its seq"):
@@ -337,7 +451,7 @@ def test_migrates_in_a_proof_lead_to_the_signer_of_its_head() -> None:
 def test_an_event_before_a_first_takeover_may_be_anybody_s() -> None:
     """The Migrate of a takeover does not name the sequencer before it."""
     forced = history_of(None, [placed(9, C, "Migrate", C)], HERE).moves
-    assert check_proof(moved(placed(3, A), moves=forced)).proved[3] == LINES[1]
+    assert check_proof(moved(placed(3, A), moves=forced)).proved[4] == LINES[1]
 
 
 def test_migrates_in_a_file_are_a_chain() -> None:

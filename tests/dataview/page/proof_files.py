@@ -129,7 +129,8 @@ def log_of(enc_v: int = 2) -> tuple[Made, dict[str, Event]]:
     if enc_v == 2:
         told["ecdsa"] = made.say("by an older wallet", alg="ecdsa")
     told["last"] = made.say("last but one")
-    made.close({_status(told["updated"]): sha256(b"update"), _status(told["deleted"]): DELETED})
+    told["update"] = made.say("one line\n", "Update", (("r", told["updated"].id.hex()),))
+    made.close({_status(told["updated"]): told["update"].id, _status(told["deleted"]): DELETED})
     made.say("the end")
     made.close({tree_key("kv", TOPIC): sha256(b"games")})
     return made, told
@@ -139,7 +140,10 @@ def proofs() -> dict[str, bytes]:
     """Return valid proofs."""
     made, told = log_of()
     old, old_told = log_of(1)
+    was, update = told["updated"], told["update"]
     files = {
+        "update": made.proof(replace(made.fact(erase(was)), update=update)),
+        "erased update": made.proof(replace(made.fact(erase(was)), update=erase(update))),
         "plain": made.proof(made.fact(told["plain"])),
         "manifest": made.proof(made.fact(told["manifest"])),
         "erased": made.proof(made.fact(erase(told["updated"]))),
@@ -174,8 +178,18 @@ def _moved() -> dict[str, bytes]:
     return {
         **files,
         "taken": made.proof(made.fact(third), [back]),
+        "moved update": _moved_update(),
         "moved state": made.proof(made.state("kv", TOPIC), moves),
     }
+
+
+def _moved_update() -> bytes:
+    made = Made()
+    event = made.say("at the first node")
+    away = made.move(OTHER)
+    update = made.say("at the second", "Update", (("r", event.id.hex()),))
+    made.close({_status(event): update.id})
+    return made.proof(replace(made.fact(event), update=update), [away])
 
 
 # Evidence

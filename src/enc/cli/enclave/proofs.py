@@ -15,7 +15,7 @@ from enc.core.errors import InvalidProof, MisuseError
 from enc.core.primitives.encoding import decode_json
 
 if TYPE_CHECKING:
-    from enc.client import Enclave, EventFact, StateFact
+    from enc.client import Enclave, Proof, StateFact
     from enc.core.primitives.types import TreeHead
 
 app = typer.Typer()
@@ -74,29 +74,34 @@ def prove(
 
     Anyone who has the file can verify it with `enc verify`, offline and at any time.
     """
-    from enc.client.verify.proof_file import Proof
-
     if [event, member, slot].count(None) != 2:
         raise MisuseError("give exactly one of: an event, --member ID, --slot KEY")
     with ctx.client() as client:
         enclave = client.enclave(ctx.settings.get("enclave"))
         me = client.identity.public if own else None
-        fact = _event(enclave, event, wait) if event is not None else _state(enclave, member, slot, me)
-        proof = Proof(enclave.id, enclave.sequencer(), fact, tuple(enclave.sequencers().moves)).json()
-        witnessed, text = _witnessed(enclave, fact.anchor.head)
+        proof = _event(enclave, event, wait) if event is not None else _state(enclave, member, slot, me)
+        anchor = proof.fact.anchor
+        witnessed, text = _witnessed(enclave, anchor.head)
     if file is None:
-        typer.echo(proof, nl=False)
+        typer.echo(proof.json(), nl=False)
         return
-    file.write_bytes(proof)
-    wire = {"file": str(file), "enclave": enclave.hex, "bundle": fact.anchor.index}
+    proof.save(file)
+    wire = {"file": str(file), "enclave": enclave.hex, "bundle": anchor.index}
     ctx.emit({**wire, **witnessed}, fields(**wire) + text)
 
 
-def _event(enclave: "Enclave", event: str, wait: bool) -> "EventFact":
-    return enclave.proof(event_id(enclave, event), wait=wait)
+def _event(enclave: "Enclave", event: str, wait: bool) -> "Proof":
+    return enclave.proof(event_id(enclave, event), wait=wait).file
 
 
-def _state(enclave: "Enclave", member: str | None, slot: str | None, owner: bytes | None) -> "StateFact":
+def _state(enclave: "Enclave", member: str | None, slot: str | None, owner: bytes | None) -> "Proof":
+    from enc.client.verify.proof_file import Proof
+
+    fact, sequencer = _state_fact(enclave, member, slot, owner), enclave.sequencer()
+    return Proof(enclave.id, sequencer, fact, enclave.sequencers().moves_to(sequencer))
+
+
+def _state_fact(enclave: "Enclave", member: str | None, slot: str | None, owner: bytes | None) -> "StateFact":
     from enc.core.trees.state_key import own_slot, shared_slot
 
     if member is not None:
@@ -143,7 +148,15 @@ def _check(data: bytes, sequencer: str | None) -> dict[str, Any]:
     found = {"format": format_, **_CHECKS[format_](data)}
     if sequencer is not None and found["sequencer"] != sequencer.lower():
         raise InvalidProof(f"signed by {found['sequencer']}, not by {sequencer}")
-    return found
+    return found if sequencer is None else _without_key_remark(found)
+
+
+def _without_key_remark(found: dict[str, Any]) -> dict[str, Any]:
+    """Leave out that the key is not proved: the caller has given the expected one, and it matched."""
+    from enc.client.evidence.verdict import KEY_OWNER
+    from enc.client.verify.proof_file import KEY_UNKNOWN
+
+    return {**found, "not_proved": [line for line in found["not_proved"] if line not in (KEY_OWNER, KEY_UNKNOWN)]}
 
 
 def _proof(data: bytes) -> dict[str, Any]:

@@ -10,6 +10,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal, Self, TypeVar
 
+from enc.client.clients.table import Table
 from enc.client.clients.unverified import UnverifiedPage, unverified_page
 from enc.client.clients.wiring import ClientSettings, Manifest, Setup, manifest_content
 from enc.client.enclave import combined_reads, commit_builder, members, pulls, slots
@@ -18,12 +19,15 @@ from enc.client.enclave.combined_reads import Overview
 from enc.client.enclave.commit_builder import CommitBuilder
 from enc.client.enclave.complete_read import complete_bundle
 from enc.client.enclave.deliveries import Delivery, deliveries
+from enc.client.enclave.event_proof import EventProof, event_proof
 from enc.client.enclave.export import export
 from enc.client.enclave.members import Member
 from enc.client.enclave.pulls import BatchSelection, select_batches
 from enc.client.enclave.push_body import PushedBatch
-from enc.client.enclave.search import PagedSearch, as_filter
+from enc.client.enclave.search import Between, Ids, Names, PagedSearch, Seqs, TagValues, as_filter
 from enc.client.enclave.slots import Slot
+from enc.client.enclave.table import Row, TableState, table_types
+from enc.client.enclave.table_file import TableFile
 from enc.client.enclave.writes import Id, TagList, Writes, as_bytes, as_hex, as_tags
 from enc.client.keys.identity import Identity
 from enc.client.link.enclave_reader import BundleIds, EnclaveReader
@@ -34,7 +38,7 @@ from enc.client.registry.register import EnclaveDescription, register_enclave, r
 from enc.client.registry.registry_client import Registry, Resolution
 from enc.client.subscribe.feed import Feed
 from enc.client.subscribe.subscription import Subscription
-from enc.client.verify.facts import EventFact, EventStatus, StateFact
+from enc.client.verify.facts import EventStatus, StateFact
 from enc.client.verify.items import Item
 from enc.client.verify.pins import Pins
 from enc.client.verify.sequencer_history import History
@@ -42,6 +46,7 @@ from enc.client.wire.flow import Flow, run
 from enc.client.wire.transport import Transport
 from enc.client.witness.quorum import witnessed
 from enc.client.witness.witnesses import Witnessed
+from enc.core.errors import MisuseError
 from enc.core.machine.archive import Header
 from enc.core.primitives.types import Commit, Event, Receipt, TreeHead
 from enc.core.registry.reg_entry import IdentityEntry
@@ -218,13 +223,29 @@ class Enclave(Writes[Receipt]):
     # Reading
 
     def query(
-        self, *, proof: bool = False, limit: int | None = None, reverse: bool = False, **search: Any
+        self,
+        *,
+        type: Names | None = None,
+        author: Ids | None = None,
+        id: Ids | None = None,
+        seq: Seqs | None = None,
+        tags: TagValues | None = None,
+        timestamp: Between | None = None,
+        limit: int | None = None,
+        reverse: bool = False,
+        proof: bool = False,
     ) -> Iterator[Item]:
-        """Yield matching events, fetched page by page; see `as_filter` for the search fields.
+        """Yield matching events, fetched page by page.
+
+        Fields are joined by AND, the values of a list by OR. `seq` and `timestamp` may be ranges:
+        `{"start_at", "start_after", "end_at", "end_before"}`, `timestamp` in Unix milliseconds.
+        `tags` are values by name; True for any value. `limit` ends early, `reverse` starts with the
+        newest.
 
         Each is verified. With `proof`, each event of a closed bundle is also proved to be in the
         log (`item.fact`). That no matching event was left out is not proved: see `complete`.
         """
+        search = {"type": type, "author": author, "id": id, "seq": seq, "tags": tags, "timestamp": timestamp}
         return self._items(PagedSearch(search, limit, reverse), proof)
 
     def _items(self, pages: PagedSearch, proof: bool) -> Iterator[Item]:
@@ -245,7 +266,22 @@ class Enclave(Writes[Receipt]):
         """Return an event's current content: its own, or that of its latest Update."""
         return self._run(combined_reads.content(self._reader, item))
 
-    def subscribe(self, *, after: int | None = -1, patience: float | None = None, **search: Any) -> Subscription:
+    def contents(self, items: Sequence[Item]) -> dict[bytes, str | None]:
+        """Return the current contents of many events, by id, with one request for 100 updated ones."""
+        return self._run(combined_reads.contents(self._reader, items))
+
+    def subscribe(
+        self,
+        *,
+        after: int | None = -1,
+        patience: float | None = None,
+        type: Names | None = None,
+        author: Ids | None = None,
+        id: Ids | None = None,
+        seq: Seqs | None = None,
+        tags: TagValues | None = None,
+        timestamp: Between | None = None,
+    ) -> Subscription:
         """Return the stored events after seq `after`, then live ones, each once and in order.
 
         `after=None` begins with the next new event. Reconnects after lost connections, renews
@@ -254,7 +290,7 @@ class Enclave(Writes[Receipt]):
         LostRange, or Unreachable after `patience` seconds (default: the client's). With `math.inf`
         it retries forever; `news` reports when the node does not answer.
         """
-        wire = as_filter(search)
+        wire = as_filter({"type": type, "author": author, "id": id, "seq": seq, "tags": tags, "timestamp": timestamp})
 
         def feed() -> Feed:
             return Feed(self._reader, self._run(self._reader.session.verifier()), wire, after)
@@ -265,6 +301,24 @@ class Enclave(Writes[Receipt]):
         return Subscription(
             transport.url, transport.timeout, feed, backoff, self._run, is_endless=is_endless, network=network
         )
+
+    def table(
+        self,
+        type: Names,
+        *,
+        rows: Iterable[Row] = (),
+        after: int = -1,
+        db: Path | str | None = None,
+    ) -> Table:
+        """Return the events of these types as rows by id, with their Updates and Deletes applied.
+
+        `rows` and `after` are the saved `rows.values()` and `seq` of an earlier table; or `db` is a
+        SQLite file that keeps them. You need the right to read these types, Update and Delete.
+        """
+        if db is not None and (after != -1 or rows != ()):
+            raise MisuseError("table: give either `db`, or `rows` and `after`")
+        store = None if db is None else TableFile(Path(db), self.id, table_types(type))
+        return Table(TableState(type, rows, after, store), self.query, self.subscribe, self._run)
 
     # Proofs
 
@@ -279,9 +333,12 @@ class Enclave(Writes[Receipt]):
         """
         return self._run(witnessed(self._reader.session, self._client._setup.quorum, head))
 
-    def proof(self, event: Id, *, wait: bool = True) -> EventFact:
-        """Return an event with its proof and status; waits until its bundle is closed."""
-        return self._run(self._reader.event_fact(as_bytes(event, "event"), wait=wait))
+    def proof(self, event: Id, *, wait: bool = True) -> EventProof:
+        """Return an event with its proof and status; waits until its bundle is closed.
+
+        `save(path)` writes it to a file that anyone can check with `enc verify`.
+        """
+        return self._run(event_proof(self._reader, as_bytes(event, "event"), wait=wait))
 
     def status(self, event: Id, *, wait: bool = True) -> EventStatus:
         """Return the proved status; waits until the event's bundle is closed."""

@@ -9,6 +9,7 @@ from msgspec import Struct
 
 from enc.client.enclave.backup import first_event
 from enc.client.enclave.lifecycle import Lifecycle, lifecycle
+from enc.client.enclave.search import PagedSearch
 from enc.client.link.enclave_reader import EnclaveReader
 from enc.client.verify.facts import EventStatus, status_of
 from enc.client.verify.items import Item
@@ -23,6 +24,7 @@ from enc.core.errors import (
     Unauthorized,
 )
 from enc.core.log.event import wire_event
+from enc.core.log.filter import MAX_IDS
 from enc.core.primitives.types import Event, TreeHead
 from enc.core.rules.parse_manifest import parse_manifest
 from enc.core.rules.policy_types import Policy
@@ -130,13 +132,33 @@ def content(reader: EnclaveReader, item: Item) -> Flow[str | None]:
 
     Which Update is the latest is the node's statement, not proved.
     """
+    found = yield from contents(reader, [item])
+    return found[item.id]
+
+
+def contents(reader: EnclaveReader, items: Sequence[Item]) -> Flow[dict[bytes, str | None]]:
+    """Return the current contents of many events, by id: asks for up to 100 Updates at once."""
+    updates = dict[bytes, Event]()
+    asked = sorted({item.updated_by for item in items if item.updated_by is not None})
+    for part in (asked[i : i + MAX_IDS] for i in range(0, len(asked), MAX_IDS)):
+        yield from _read_events(reader, part, updates)
+    return {item.id: _content(reader, item, updates) for item in items}
+
+
+def _read_events(reader: EnclaveReader, ids: Sequence[bytes], into: dict[bytes, Event]) -> Flow[None]:
+    pages = PagedSearch({"id": list(ids)}, None, reverse=False)
+    while pages.wire is not None:
+        page = yield from reader.page(pages.wire)
+        into.update((item.id, item.event) for item in pages.advance(page))
+
+
+def _content(reader: EnclaveReader, item: Item, updates: Mapping[bytes, Event]) -> str | None:
     if item.updated_by is None:
         return item.content
-    page = yield from reader.page({"id": item.updated_by.hex()})
-    if not page.items:
+    update = updates.get(item.updated_by)
+    if update is None:
         raise EventNotFound(f"event {item.seq} is updated, but the Update is withheld or you may not read it")
-    update = page.items[0].event
-    if update.type != "Update" or ("r", item.id.hex()) not in {tag[:2] for tag in update.tags}:
+    if update.type != "Update" or update.target != item.id:
         message = f"event {item.seq}: updated_by does not name an Update of this event"
         raise reader.session.known_verifier().forgery(message, update.id.hex().encode())
     return update.content

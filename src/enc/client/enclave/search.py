@@ -1,12 +1,29 @@
 """Searches in a caller's terms, and the pages that they need."""
 
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, TypedDict
 
 from enc.client.link.enclave_reader import ItemPage
 from enc.client.verify.items import Item
 from enc.core.errors import MisuseError, PeerError
 from enc.core.log.filter import MAX_LIMIT, parse_filter
+
+
+class Between(TypedDict, total=False):
+    """A range of numbers; each end with or without the number itself."""
+
+    start_at: int
+    start_after: int
+    end_at: int
+    end_before: int
+
+
+Ids = bytes | str | Sequence[bytes | str]
+"""Each: 32 bytes, or 64 hex digits."""
+Seqs = int | Sequence[int] | Between
+Names = str | Sequence[str]
+TagValues = Mapping[str, str | Sequence[str] | bool]
+"""Values by name of the tag; True: any value."""
 
 FIELDS = ("id", "seq", "type", "author", "tags", "timestamp")
 

@@ -14,6 +14,7 @@ from msgspec import Struct
 
 from enc.client.clients.client import Client, Enclave
 from enc.client.clients.wiring import ClientSettings
+from enc.client.enclave.search import Between
 from enc.client.errors import Distrust
 from enc.client.keys.identity import Identity
 from enc.client.receive.claims import MAX_CLAIMS, Claim, Claims
@@ -352,10 +353,11 @@ class CatchUp:
         """
         inbox, submit = self._context.inbox, self._context.worker.submit
         after, before = submit(lambda: inbox.missing_range(enclave, seq_pub)).result()
-        seq = {
-            **({"start_after": after} if after >= 0 else {}),
-            **({"end_before": before} if before is not None else {}),
-        }
+        seq = Between()
+        if after >= 0:
+            seq["start_after"] = after
+        if before is not None:
+            seq["end_before"] = before
         part = list[Event]()
         try:
             for item in self._at(seq_pub).enclave(enclave).query(seq=seq or None):

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from typing import Protocol
 
 from enc.client.clients.client import Client
+from enc.client.enclave.search import Between
 from enc.client.errors import Distrust
 from enc.client.keys.identity import Identity
 from enc.client.receive.delivery_worker import DeliveryWorker, error_text
@@ -88,7 +89,9 @@ class SuccessorBackfill:
         """
         inbox, submit = self._context.inbox, self._context.worker.submit
         after, _ = submit(lambda: inbox.missing_range(enclave, self._seq_pub)).result()
-        seq = {"end_before": end, **({"start_after": after} if after >= 0 else {})}
+        seq = Between(end_before=end)
+        if after >= 0:
+            seq["start_after"] = after
         page, size = list[Event](), 0
         for item in client.enclave(enclave).query(seq=seq):
             page.append(item.event)

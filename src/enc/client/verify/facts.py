@@ -49,6 +49,8 @@ class EventFact(Struct, frozen=True):
     membership: BundleProof
     anchor: Anchor
     status_fact: StateFact | None = None
+    update: Event | None = None
+    """The Update that the status names, if it was read."""
 
     @property
     def status(self) -> EventStatus | None:
@@ -81,7 +83,7 @@ def check_state_facts(facts: Sequence[StateFact], enclave: bytes, sequencer: byt
 
 
 def check_event_fact(fact: EventFact, enclave: bytes, sequencer: bytes) -> None:
-    """Check the event's own signatures, its place in the log, and its status if the fact has one."""
+    """Check the event's own signatures, its place in the log, its status and its Update, if there."""
     check_event(fact.event, version_of(fact.event))
     if fact.event.enclave != enclave:
         raise InvalidProof("event: belongs to another enclave")
@@ -94,6 +96,18 @@ def check_event_fact(fact: EventFact, enclave: bytes, sequencer: bytes) -> None:
         if status.anchor.index < fact.anchor.index:
             raise InvalidProof("status: older than the event")
         check_state_fact(status, enclave, sequencer)
+    if fact.update is not None:
+        _check_update(fact, fact.update)
+
+
+def _check_update(fact: EventFact, update: Event) -> None:
+    check_event(update, version_of(update))
+    if fact.status_fact is None or fact.status_fact.value != update.id:
+        raise InvalidProof("update: not the Update that the status names")
+    if update.type != "Update" or update.enclave != fact.event.enclave:
+        raise InvalidProof("update: not an Update in this enclave")
+    if ("r", fact.event.id.hex()) not in {tag[:2] for tag in update.tags}:
+        raise InvalidProof("update: replaces another event")
 
 
 def wire_anchor(anchor: Anchor) -> dict[str, Any]:

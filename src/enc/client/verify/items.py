@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from itertools import pairwise
-from typing import Literal
+from typing import Any, Literal
 
 from msgspec import Struct
 
@@ -14,7 +14,7 @@ from enc.core.log.commit import auto_delete_at
 from enc.core.log.event import event_from_wire, is_erasable
 from enc.core.log.filter import Filter
 from enc.core.primitives.encoding import MAX_INT
-from enc.core.primitives.types import BundleProof, Event, TreeHead
+from enc.core.primitives.types import BundleProof, Event, Tags, TreeHead, event_text
 from enc.core.trees.bundle import check_membership
 from enc.core.trees.proof import bundle_proof_from_wire, check_state_proof, state_proof_from_wire
 from enc.core.trees.state_key import DELETED, status_key
@@ -46,9 +46,35 @@ class Item(Struct, frozen=True):
         return self.event.from_
 
     @property
+    def enclave(self) -> bytes:
+        return self.event.enclave
+
+    @property
+    def timestamp(self) -> int:
+        """Unix milliseconds, by the node's clock."""
+        return self.event.timestamp
+
+    @property
+    def tags(self) -> Tags:
+        return self.event.tags
+
+    @property
     def content(self) -> str | None:
         """None: erased."""
         return self.event.content
+
+    @property
+    def json(self) -> Any:
+        """The content, parsed as JSON; None if it was erased or is not JSON."""
+        return self.event.json
+
+    @property
+    def target(self) -> bytes | None:
+        """The id of the event that an Update or Delete names; None for every other type."""
+        return self.event.target
+
+    def __repr__(self) -> str:
+        return f"Item({event_text(self.event)}, {self.status}{', proved' if self.fact else ''})"
 
 
 def verify_items(verifier: LogVerifier, wires: Sequence[WireItem], filter_: Filter, answer: bytes) -> list[Item]:

@@ -1,5 +1,8 @@
 """A proof in a file: a fact with its complete proof, which anyone can check offline at any time."""
 
+import re
+from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any, Literal
 
 import msgspec
@@ -16,9 +19,10 @@ from enc.client.verify.facts import (
     wire_anchor,
 )
 from enc.client.verify.sequencer_history import Migration, history_of
-from enc.core.errors import InvalidProof, PeerError
+from enc.core.errors import InvalidProof, MisuseError, PeerError
 from enc.core.log.event import WireEvent, event_from_wire, wire_event
 from enc.core.primitives.encoding import decode_json, unhex
+from enc.core.primitives.types import Event
 from enc.core.trees.proof import (
     WireBundleProof,
     WireStateProof,
@@ -28,6 +32,7 @@ from enc.core.trees.proof import (
     wire_state_proof,
 )
 from enc.core.trees.state_key import Namespace
+from enc.runtime.files import write_atomic
 
 MAX_PROOF = 64 << 20
 
@@ -53,6 +58,7 @@ class _Event(Struct, kw_only=True):
     membership: WireBundleProof
     anchor: WireAnchor
     status: _State | None = None
+    update: WireEvent | None = None
 
 
 class _File(Struct, kw_only=True):
@@ -77,6 +83,25 @@ class Proof(Struct, frozen=True):
     moves: tuple[Migration, ...] = ()
     """The Migrates that lead to the sequencer; empty if there are none or they are unknown."""
 
+    def __post_init__(self) -> None:
+        fact = self.fact
+        if isinstance(fact, EventFact) and type(fact) is not EventFact:  # an EventProof, for example
+            plain = EventFact(fact.event, fact.membership, fact.anchor, fact.status_fact, fact.update)
+            msgspec.structs.force_setattr(self, "fact", plain)
+
+    def save(self, path: Path | str) -> "Statement":
+        """Write the proof to a file for `enc verify`, and return what it proves.
+
+        Checks the file's bytes first: raises InvalidProof, and writes nothing, if they prove nothing.
+        """
+        data = self.json()
+        statement = check_proof(load_proof(data))
+        try:
+            write_atomic(Path(path), data)
+        except OSError as e:
+            raise MisuseError(f"{path}: cannot write the proof: {e.strerror}") from None
+        return statement
+
     def json(self) -> bytes:
         fact = self.fact
         part = {"event": _wire_event(fact)} if isinstance(fact, EventFact) else {"state": _wire_state(fact)}
@@ -98,6 +123,7 @@ def _wire_event(fact: EventFact) -> dict[str, Any]:
         "membership": wire_bundle_proof(fact.membership),
         "anchor": wire_anchor(fact.anchor),
         "status": None if fact.status_fact is None else _wire_state(fact.status_fact),
+        **({} if fact.update is None else {"update": wire_event(fact.update)}),
     }
 
 
@@ -130,12 +156,17 @@ def _moves(wires: list[WireEvent], enclave: bytes) -> tuple[Migration, ...]:
 
 
 def _event(wire: _Event) -> EventFact:
-    try:
-        event = event_from_wire(wire.event)
-    except PeerError as e:
-        raise InvalidProof(f"event: {e.message}") from None
+    event = _signed(wire.event, "event")
     status = None if wire.status is None else _state(wire.status)
-    return EventFact(event, bundle_proof_from_wire(wire.membership), _anchor(wire.anchor), status)
+    update = None if wire.update is None else _signed(wire.update, "update")
+    return EventFact(event, bundle_proof_from_wire(wire.membership), _anchor(wire.anchor), status, update)
+
+
+def _signed(wire: WireEvent, name: str) -> Event:
+    try:
+        return event_from_wire(wire)
+    except PeerError as e:
+        raise InvalidProof(f"{name}: {e.message}") from None
 
 
 def _state(wire: _State | None) -> StateFact:
@@ -152,8 +183,16 @@ def _anchor(wire: WireAnchor) -> Anchor:
 # Checking
 
 
-def check_proof(proof: Proof) -> Statement:
-    """Return what the proof shows. Raises InvalidProof if it is invalid."""
+KEY_UNKNOWN = "that this key is the enclave's sequencer: compare it with what you know"
+
+
+def check_proof(proof: Proof, sequencer: bytes | None = None) -> Statement:
+    """Return what the proof shows. Raises InvalidProof if it is invalid.
+
+    `sequencer`: the enclave's, if known from another source; the proof of another one is invalid.
+    """
+    if sequencer not in (None, proof.sequencer):
+        raise InvalidProof(f"signed by {proof.sequencer.hex()}, not by {(sequencer or b'').hex()}")
     try:
         if isinstance(proof.fact, EventFact):
             check_event_fact(proof.fact, proof.enclave, proof.sequencer)
@@ -169,9 +208,9 @@ def check_proof(proof: Proof) -> Statement:
     head = proof.fact.anchor.head
     signed = f"all of it is under a head of {head.ts} bundles that {proof.sequencer.hex()} signed for this enclave"
     return Statement(
-        (*proved, signed),
+        (*proved, f"{signed} at {time_text(head.t)}"),
         (
-            "that this key is the enclave's sequencer: compare it with what you know",
+            *((KEY_UNKNOWN,) if sequencer is None else ()),
             "that nothing has changed since: a proof shows one point in time",
             "that everyone sees this log: compare heads with others",
         ),
@@ -185,8 +224,11 @@ def _check_line(proof: Proof) -> list[str]:
     history = history_of(None, [move.event for move in proof.moves], proof.enclave)
     if history.sequencer != proof.sequencer:
         raise InvalidProof("migrates: they lead to another sequencer")
-    if isinstance(proof.fact, EventFact) and history.at(proof.fact.event.seq) not in (None, proof.fact.event.sequencer):
-        raise InvalidProof("event: not signed by the sequencer that the Migrates give for its seq")
+    fact = proof.fact
+    shown = {"event": fact.event, "update": fact.update} if isinstance(fact, EventFact) else {}
+    for name, event in shown.items():
+        if event is not None and history.at(event.seq) not in (None, event.sequencer):
+            raise InvalidProof(f"{name}: not signed by the sequencer that the Migrates give for its seq")
     return [
         f"Migrate {move.event.seq}, signed by {move.event.from_.hex()}, hands over to {move.new_sequencer.hex()}"
         for move in history.moves
@@ -197,16 +239,44 @@ def _event_says(fact: EventFact) -> list[str]:
     event = fact.event
     says = [
         f"{event.from_.hex()} signed an event of type {event.type} for enclave {event.enclave.hex()}",
-        f"{event.sequencer.hex()} made it event {event.seq} at {event.timestamp} (Unix milliseconds)",
+        f"{event.sequencer.hex()} made it event {event.seq} at {time_text(event.timestamp)}",
         f"it is in bundle {fact.anchor.index} of the log",
     ]
     if event.content is None:
         says.append("its content was erased; a copy can be checked against content_hash")
+    else:
+        says.append(f"its content is: {_line(event.content)}")
     if fact.status_fact is not None:
         says.append(f"after bundle {fact.status_fact.anchor.index} it is {status_of(fact.status_fact)}")
+    if fact.update is not None:
+        says.append(_update_says(fact.update))
     return says
+
+
+def _update_says(update: Event) -> str:
+    content = "was erased" if update.content is None else f"is: {_line(update.content)}"
+    replaced = f"{update.from_.hex()} replaced it with Update {update.seq}"
+    return f"{replaced} at {time_text(update.timestamp)}, whose content {content}"
 
 
 def _state_says(fact: StateFact) -> str:
     value = "nothing" if fact.value is None else fact.value.hex()
     return f"after bundle {fact.anchor.index} the value at {fact.namespace} {fact.key.hex()} is {value}"
+
+
+_CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029]")
+_LAST_TIME = 253_402_300_799_999
+"""The end of the year 9999, in Unix milliseconds."""
+
+
+def _line(content: str) -> str:
+    """Return a content on one line: as a JSON string if it has control characters or line ends."""
+    return msgspec.json.encode(content).decode() if _CONTROL.search(content) else content
+
+
+def time_text(timestamp: int) -> str:
+    """Return a time in ISO 8601, in UTC, to the millisecond."""
+    if timestamp > _LAST_TIME:
+        return f"{timestamp} (Unix milliseconds)"
+    whole = datetime.fromtimestamp(timestamp // 1000, UTC)
+    return f"{whole:%Y-%m-%dT%H:%M:%S}.{timestamp % 1000:03}Z"

@@ -68,6 +68,11 @@ class History(Struct, frozen=True):
         """The seq of the last known move; -1 without one."""
         return self.moves[-1].event.seq if self.moves else -1
 
+    def moves_to(self, key: bytes) -> tuple[Migration, ...]:
+        """Return the moves up to the last one that made `key` the sequencer; none if none did."""
+        ends = [i for i, move in enumerate(self.moves, 1) if move.new_sequencer == key]
+        return self.moves[: ends[-1]] if ends else ()
+
     def knows(self, key: bytes) -> bool:
         return any(term.sequencer == key for term in self.terms())
 

@@ -5,10 +5,12 @@ Hashes, keys and signatures are bytes here and lower-case hex on the wire. The m
 each type build, parse and check them.
 """
 
-from typing import Literal
+from typing import Any, Literal, Protocol
 
 from msgspec import Struct
 
+from enc.core.errors import InvalidCommit
+from enc.core.primitives.encoding import strict_json
 from enc.core.primitives.signing import Alg
 
 Tags = tuple[tuple[str, ...], ...]
@@ -66,6 +68,63 @@ class Event(Commit, frozen=True, kw_only=True):
     sequencer: bytes
     seq: int
     seq_sig: bytes
+
+    @property
+    def author(self) -> bytes:
+        return self.from_
+
+    @property
+    def target(self) -> bytes | None:
+        """The id of the event that an Update or Delete names; None for every other type."""
+        named = [tag[1] for tag in self.tags if len(tag) > 1 and tag[0] == "r"]
+        if self.type not in ("Update", "Delete") or len(named) != 1:
+            return None
+        try:
+            return bytes.fromhex(named[0])
+        except ValueError:
+            return None
+
+    @property
+    def json(self) -> Any:
+        """The content, parsed as JSON; None if it was erased or is not JSON that all parsers read
+        alike."""
+        return json_of(self.content)
+
+    def __repr__(self) -> str:
+        return f"Event({event_text(self)})"
+
+
+def json_of(content: str | None) -> Any:
+    """Return a content parsed as JSON; None if it was erased or is not JSON (see `strict_json`)."""
+    try:
+        return None if content is None else strict_json(content)
+    except InvalidCommit:
+        return None
+
+
+SHOWN = 40
+"""Characters of a content in a `repr`."""
+
+
+class _Shown(Protocol):
+    """What `event_text` needs of an event or of a row."""
+
+    @property
+    def seq(self) -> int: ...
+    @property
+    def type(self) -> str: ...
+    @property
+    def author(self) -> bytes: ...
+    @property
+    def content(self) -> str | None: ...
+
+
+def event_text(event: _Shown) -> str:
+    """Return an event in a few words, for a `repr`."""
+    content = event.content
+    if content is not None and len(content) > SHOWN:
+        content = f"{content[:SHOWN]}…"
+    return f"{event.seq} {event.type} by {event.author.hex()[:8]}: {'erased' if content is None else repr(content)}"
 
 
 class Receipt(Struct, frozen=True, kw_only=True):

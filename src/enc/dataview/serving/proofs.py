@@ -162,7 +162,4 @@ _ONLY = "only the signatures of author and sequencer can be shown"
 
 
 def _prove(enclave: "Enclave", event: Event) -> bytes:
-    from enc.client.verify.proof_file import Proof
-
-    fact = enclave.proof(event.id, wait=False)
-    return Proof(enclave.id, enclave.sequencer(), fact, tuple(enclave.sequencers().moves)).json().strip()
+    return enclave.proof(event.id, wait=False).file.json().strip()

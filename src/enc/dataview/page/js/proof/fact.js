@@ -1,7 +1,7 @@
 /** Facts: what a signed head proves, with the complete proof. Parses them and checks them step by step. */
 
 import { membershipForm, readMembership, walkMembership } from "./bundle.js";
-import { equal, unhex } from "./bytes.js";
+import { equal, hex, unhex } from "./bytes.js";
 import { inclusionForm, readInclusion, walkInclusion } from "./ct.js";
 import { eventForm, readEvent } from "./event.js";
 import { oneOf, optional, orNull, struct, text } from "./form.js";
@@ -35,6 +35,7 @@ export const eventFactForm = struct({
   membership: membershipForm,
   anchor: anchorForm,
   status: optional(orNull(stateForm), null),
+  update: optional(orNull(eventForm), null),
 });
 
 function readAnchor(wire) {
@@ -59,6 +60,7 @@ export const readEventFact = (wire) => ({
   membership: readMembership(wire.membership),
   anchor: readAnchor(wire.anchor),
   status: wire.status === null ? null : readState(wire.status),
+  update: wire.update === null ? null : named("update", () => readEvent(wire.update)),
 });
 
 /** Returns the status of an existing event according to a state fact. */
@@ -189,4 +191,22 @@ export function statusStep({ event, anchor, status }) {
     inputs,
     means: "This does not show the status of the event.",
   });
+}
+
+/** Checks that the Update is the one that the status names, and replaces this event. */
+export function updateStep({ event, status, update }) {
+  const value = status?.proof.value ?? null;
+  const replaces = update.tags.some(([name, id]) => name === "r" && id === hex(event.id));
+  let why = null;
+  if (value === null || !equal(value, update.id)) why = "update: not the Update that the status names";
+  else if (update.type !== "Update" || !equal(update.enclave, event.enclave)) {
+    why = "update: not an Update in this enclave";
+  } else if (!replaces) why = "update: replaces another event";
+  const inputs = [
+    ["event id", event.id],
+    ["id of the Update", update.id],
+    ["value of the status", valueText(value)],
+  ];
+  const says = "The proved status names this Update, and the Update names the event.";
+  return step("update", "Update of this event", says, why, { inputs, means: "Another event replaced the content." });
 }

@@ -14,12 +14,14 @@ import {
   stateSteps,
   statusOf,
   statusStep,
+  updateStep,
 } from "./fact.js";
 import { list, oneOf, optional, orNull, struct, text } from "./form.js";
 import { historyOf, moveText, sequencerAt } from "./migrate.js";
 import { Refused, named } from "./refusal.js";
 import { valueText } from "./smt.js";
 import { firstBroken, group, step } from "./step.js";
+import { line, timeText } from "./words.js";
 
 const NOT_PROVED = [
   "that this key is the enclave's sequencer: compare it with what you know",
@@ -69,7 +71,7 @@ export function inspectProof(value) {
 }
 
 function eventGroups({ event: fact, enclave, sequencer }) {
-  const { event, anchor, status } = fact;
+  const { event, anchor, status, update } = fact;
   const groups = [
     group("event", "The event", [...eventSteps(event), enclaveStep(event, enclave)]),
     group("bundle", "Its bundle", [membershipStep(fact)]),
@@ -88,6 +90,16 @@ function eventGroups({ event: fact, enclave, sequencer }) {
         "status",
         `Its status: ${statusOf(status)}`,
         steps.map((each) => ({ ...each, id: `status-${each.id}` })),
+      ),
+    );
+  }
+  if (update !== null) {
+    const steps = [updateStep(fact), ...eventSteps(update)];
+    groups.push(
+      group(
+        "update",
+        "The Update that replaced it",
+        steps.map((each) => ({ ...each, id: `update-${each.id}` })),
       ),
     );
   }
@@ -136,7 +148,9 @@ function moveGroups({ migrates, enclave, sequencer, event }, history) {
       }),
     );
   } else if (history.moves.length) {
-    steps.push(lineStep(history, sequencer), ...(event ? [placeStep(history, event.event)] : []));
+    steps.push(lineStep(history, sequencer));
+    if (event) steps.push(placeStep(history, event.event, "event"));
+    if (event?.update) steps.push({ ...placeStep(history, event.update, "update"), id: "update-place" });
   }
   return [group("moves", "How this key became the sequencer", steps)];
 }
@@ -154,12 +168,12 @@ function lineStep({ moves }, sequencer) {
   });
 }
 
-function placeStep(history, event) {
+function placeStep(history, event, name) {
   const key = sequencerAt(history, event.seq);
   const why =
     key === null || equal(key, event.sequencer)
       ? null
-      : "event: not signed by the sequencer that the Migrates give for its seq";
+      : `${name}: not signed by the sequencer that the Migrates give for its seq`;
   const inputs = [
     ["place (seq)", event.seq],
     ["sequencer there", key === null ? "unknown" : key],
@@ -179,19 +193,27 @@ function says({ event, state, sequencer }, { moves }) {
   return [
     ...(event ? eventSays(event) : [stateSays(state)]),
     ...moves.map(moveText),
-    `all of it is under a head of ${anchor.head.size} bundles that ${hex(sequencer)} signed for this enclave`,
+    `all of it is under a head of ${anchor.head.size} bundles that ${hex(sequencer)} signed for this enclave` +
+      ` at ${timeText(anchor.head.time)}`,
   ];
 }
 
-function eventSays({ event, anchor, status }) {
+function eventSays({ event, anchor, status, update }) {
   return [
     `${hex(event.from)} signed an event of type ${event.type} for enclave ${hex(event.enclave)}`,
-    `${hex(event.sequencer)} made it event ${event.seq} at ${event.timestamp} (Unix milliseconds)`,
+    `${hex(event.sequencer)} made it event ${event.seq} at ${timeText(event.timestamp)}`,
     `it is in bundle ${anchor.inclusion.index} of the log`,
-    ...(event.content === null ? ["its content was erased; a copy can be checked against content_hash"] : []),
+    event.content === null
+      ? "its content was erased; a copy can be checked against content_hash"
+      : `its content is: ${line(event.content)}`,
     ...(status === null ? [] : [`after bundle ${status.anchor.inclusion.index} it is ${statusOf(status)}`]),
+    ...(update === null ? [] : [updateSays(update)]),
   ];
 }
+
+const updateSays = (update) =>
+  `${hex(update.from)} replaced it with Update ${update.seq} at ${timeText(update.timestamp)}, whose content ` +
+  (update.content === null ? "was erased" : `is: ${line(update.content)}`);
 
 const stateSays = ({ namespace, raw, proof, anchor }) =>
   `after bundle ${anchor.inclusion.index} the value at ${namespace} ${hex(raw)} is ${valueText(proof.value)}`;

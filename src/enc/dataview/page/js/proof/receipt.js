@@ -5,6 +5,7 @@ import { eventForm, readEvent } from "./event.js";
 import { eventSteps, idStep, orderStep } from "./event_steps.js";
 import { exact, integer, oneOf, optional, struct, text } from "./form.js";
 import { firstBroken, group } from "./step.js";
+import { timeText } from "./words.js";
 
 const NOT_IN_LOG = "that it is in the log: that takes a proof, with a head that the sequencer signed";
 const KEY = "that this key is the enclave's sequencer: compare it with what you know";
@@ -26,7 +27,7 @@ export function inspectEvent(value, why = "") {
     proved: ok
       ? [
           `${hex(event.from)} signed an event of type ${event.type} for enclave ${hex(event.enclave)}`,
-          `${hex(event.sequencer)} made it event ${event.seq} at ${event.timestamp} (Unix milliseconds)`,
+          `${hex(event.sequencer)} made it event ${event.seq} at ${timeText(event.timestamp)}`,
         ]
       : [],
     notProved: ok ? [NOT_IN_LOG, KEY] : [],
@@ -67,7 +68,7 @@ export function inspectReceipt(value) {
     sequencer: key,
     groups,
     proved: ok
-      ? [`${key} put a commit with this signature in place ${receipt.seq} at ${receipt.timestamp} (Unix milliseconds)`]
+      ? [`${key} put a commit with this signature in place ${receipt.seq} at ${timeText(receipt.timestamp)}`]
       : [],
     notProved: ok
       ? [

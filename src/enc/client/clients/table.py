@@ -1,0 +1,99 @@
+"""The blocking table: folds the events that an enclave's `query` and `subscribe` return into rows.
+
+Generated from `async_table.py` by `scripts/blocking_client.py`: do not edit.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from types import TracebackType
+from typing import Any, Self
+
+from enc.client.enclave.table import Change, Row, TableState
+from enc.client.subscribe.subscription import Subscription
+from enc.client.verify.items import Item
+from enc.client.wire.flow import Flow, work
+from enc.core.errors import MisuseError
+
+PAGE = 500
+"""Most stored events that are folded, and saved, at once."""
+
+
+class Table:
+    """The events of some types as rows by id, with their Updates and Deletes applied.
+
+    `refresh` folds what is stored, `changes` also what follows. Make one with
+    `enclave.table(type=…)`, and close it.
+    """
+
+    def __init__(
+        self,
+        state: TableState,
+        query: Callable[..., Iterator[Item]],
+        subscribe: Callable[..., Subscription],
+        run: Callable[[Flow[Any]], Any],
+    ) -> None:
+        self._state, self._query, self._subscribe, self._run = state, query, subscribe, run
+        self._live: Subscription | None = None
+
+    @property
+    def rows(self) -> Mapping[bytes, Row]:
+        """The rows by id, in the order in which they were written; a view that later changes show."""
+        return self._state.rows
+
+    @property
+    def seq(self) -> int:
+        """The seq of the last folded event; -1 before the first."""
+        return self._state.seq
+
+    def refresh(self) -> Mapping[bytes, Row]:
+        """Fold all stored events after `seq`, and return the rows."""
+        self._check_is_not_live()
+        for _ in self._stored():
+            pass
+        return self.rows
+
+    def changes(self) -> Iterator[Change]:
+        """Yield each change after `seq`: of stored events, then live. Does not end by itself.
+
+        Each is folded, and saved, before it is yielded. Raises what a subscription raises.
+        """
+        self._check_is_not_live()
+        for stored in self._stored():
+            yield from stored
+        with self._subscribe(type=self._state.all_types, after=self.seq) as live:
+            self._live = live
+            try:
+                for item in live:
+                    yield from self._take([item])
+            finally:
+                self._live = None
+
+    def _stored(self) -> Iterator[list[Change]]:
+        page = list[Item]()
+        for item in self._query(type=self._state.all_types, seq={"start_at": self.seq + 1}):
+            page.append(item)
+            if len(page) == PAGE:
+                yield self._take(page)
+                page = []
+        yield self._take(page)
+
+    def _take(self, items: list[Item]) -> list[Change]:
+        found: list[Change] = self._run(work(lambda: self._state.take(items)))
+        return found
+
+    def _check_is_not_live(self) -> None:
+        if self._live is not None:
+            raise MisuseError("the table is live already: read its rows")
+
+    def close(self) -> None:
+        """End `changes`, and close the file."""
+        if self._live is not None:
+            self._live.close()
+        self._state.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()

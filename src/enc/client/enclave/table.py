@@ -1,0 +1,146 @@
+"""A table: the events of some types as rows by id, with their Updates and Deletes applied."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from threading import Lock
+from types import MappingProxyType
+from typing import Any, Literal, Protocol
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from enc.client.verify.items import Item
+from enc.core.errors import MisuseError
+from enc.core.primitives.types import Tags, event_text, json_of
+
+FOLDED = ("Update", "Delete")
+"""Types that change rows."""
+
+
+class Row(Struct, frozen=True, kw_only=True):
+    """An event with its current content."""
+
+    id: bytes
+    seq: int
+    type: str
+    author: bytes
+    timestamp: int
+    """Unix milliseconds, by the node's clock."""
+    tags: Tags = ()
+    content: str | None
+    """None: erased, or replaced by an Update that you may not read."""
+    changed_seq: int
+    """The seq of the last Update that was folded; else the event's own. With `changed_by` and
+    `changed`, its author and time.
+    """
+    changed_by: bytes
+    changed: int
+
+    @property
+    def json(self) -> Any:
+        """The content, parsed as JSON; None if it was erased or is not JSON."""
+        return json_of(self.content)
+
+    def __repr__(self) -> str:
+        return f"Row({event_text(self)})"
+
+
+class Change(Struct, frozen=True):
+    """What an event did to a row. `row`: after the change; of a deleted one, before it."""
+
+    kind: Literal["added", "updated", "deleted"]
+    row: Row
+
+
+Staged = Mapping[bytes, Row | None]
+"""Changed rows by id; None: deleted."""
+
+
+class RowStore(Protocol):
+    """Where rows and the seq of the last folded event survive the process."""
+
+    def load(self) -> tuple[list[Row], int]: ...
+
+    def save(self, staged: Staged, before: int, seq: int) -> None:
+        """Save changes and the new seq together; raise an error if `before` is not the saved seq."""
+
+    def close(self) -> None: ...
+
+
+class TableState:
+    """The rows of one table. `take` folds events; threads may share it."""
+
+    def __init__(
+        self, type_: str | Sequence[str], rows: Iterable[Row], after: int, store: RowStore | None = None
+    ) -> None:
+        self.types = table_types(type_)
+        loaded, self.seq = (list(rows), after) if store is None else store.load()
+        self._rows = {row.id: row for row in loaded}
+        self.rows: Mapping[bytes, Row] = MappingProxyType(self._rows)
+        """By id."""
+        self._store, self._lock = store, Lock()
+
+    @property
+    def all_types(self) -> list[str]:
+        """The types of the events to fold."""
+        return [*self.types, *FOLDED]
+
+    def take(self, items: Sequence[Item]) -> list[Change]:
+        """Fold the next events, save the result, and return what has changed."""
+        with self._lock:
+            staged, changes, seq = dict[bytes, Row | None](), list[Change](), self.seq
+            for item in items:
+                if item.seq > seq:
+                    changes += self._fold(item, staged)
+                    seq = item.seq
+            if self._store is not None and seq > self.seq:
+                self._store.save(staged, self.seq, seq)
+            for id_, row in staged.items():
+                if row is None:
+                    self._rows.pop(id_, None)
+                else:
+                    self._rows[id_] = row
+            self.seq = seq
+        return changes
+
+    def _fold(self, item: Item, staged: dict[bytes, Row | None]) -> list[Change]:
+        if item.type in self.types:
+            staged[item.id] = row = _row(item)
+            return [Change("added", row)]
+        target = item.target or b""
+        row_before = staged[target] if target in staged else self._rows.get(target)
+        if row_before is None or item.type not in FOLDED:
+            return []
+        if item.type == "Delete":
+            staged[target] = None
+            return [Change("deleted", row_before)]
+        staged[target] = row = replace(
+            row_before, content=item.content, changed_seq=item.seq, changed_by=item.author, changed=item.timestamp
+        )
+        return [Change("updated", row)]
+
+    def close(self) -> None:
+        if self._store is not None:
+            self._store.close()
+
+
+def table_types(type_: str | Sequence[str]) -> tuple[str, ...]:
+    """Return the types of a table's rows; raise MisuseError for none, or for Update and Delete."""
+    types = (type_,) if isinstance(type_, str) else tuple(type_)
+    if not types or set(types) & set(FOLDED):
+        raise MisuseError(f"type: expected types of content events, such as 'message', not {type_!r}")
+    return types
+
+
+def _row(item: Item) -> Row:
+    return Row(
+        id=item.id,
+        seq=item.seq,
+        type=item.type,
+        author=item.author,
+        timestamp=item.timestamp,
+        tags=item.tags,
+        content=item.content,
+        changed_seq=item.seq,
+        changed_by=item.author,
+        changed=item.timestamp,
+    )
