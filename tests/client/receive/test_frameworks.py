@@ -62,9 +62,9 @@ def test_fastapi(post: Post, receiver: PushReceiver, monkeypatch: pytest.MonkeyP
     app = module(monkeypatch, "main", FASTAPI).app  # type: ignore[attr-defined]
     events = post.enclave(["one"])
     with served(app) as http:
-        assert receiver._is_started
         answer = http.post("/sales", content=push(1, *events, url=SALES), headers=JSON)
         assert (answer.status_code, answer.json()) == (200, {"type": "Taken"})
+        assert receiver._is_started
         assert post.seqs(receiver) == [0, 1]
         assert http.get("/sales").status_code == 405
         assert http.get("/openapi.json").status_code == 200
