@@ -401,7 +401,7 @@ def test_a_manifest_that_names_another_s_enclave_is_refused(registry: Registry, 
     event = finalize(commit, person("node2"), START, 0)
     error = registry.refused("mallory", "Reg_Enclave", wire_enclave(event))
     assert error.code == "INVALID_COMMIT"
-    assert error.message == "manifest_event: enclave: not the id of the enclave that this Manifest founds"
+    assert error.message == "manifest_event: enclave: not the id of the enclave that this Manifest creates"
 
 
 def test_a_manifest_that_no_node_would_take_is_refused(registry: Registry) -> None:

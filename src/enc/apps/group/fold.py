@@ -32,7 +32,7 @@ _KINDS: dict[str, ChangeKind] = {
 
 
 _WORDS = {
-    "Manifest": "founded the group",
+    "Manifest": "created the group",
     "Shared": "changed the topic",
     "Own": "changed their profile",
     "Pause": "paused the group",

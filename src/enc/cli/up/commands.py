@@ -174,11 +174,11 @@ def _start_node(stack: ExitStack, folder: UpFolder, port: int) -> UpProcess:
     return process
 
 
-def _enclave_id(founder: "Identity", content: str) -> str:
+def _enclave_id(creator: "Identity", content: str) -> str:
     """Return the id that the enclave will have: a hash of its creator and its manifest."""
     from enc.core.log.commit import build_manifest
 
-    return build_manifest(founder.key, content, 0).enclave.hex()
+    return build_manifest(creator.key, content, 0).enclave.hex()
 
 
 def _announce(folder: UpFolder, where: str) -> None:

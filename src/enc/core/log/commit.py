@@ -206,7 +206,7 @@ def check_hash(commit: Commit, enc_v: int) -> None:
     if commit.type == "Manifest" and commit.enclave != hashing.enclave_id(
         enc_v, commit.from_, commit.content_hash, commit.tags
     ):
-        raise InvalidCommit("enclave: not the id of the enclave that this Manifest founds")
+        raise InvalidCommit("enclave: not the id of the enclave that this Manifest creates")
 
 
 def check_author(commit: Commit) -> None:

@@ -1,6 +1,6 @@
 """A copy of an enclave's Manifest on this node, which an import of the enclave replaces.
 
-Anyone who reads a Manifest can send it to other nodes until it expires, and each of them founds the
+Anyone who reads a Manifest can send it to other nodes until it expires, and each of them creates the
 enclave. So a node may hold the id of an enclave that is elsewhere. A log that is nothing but such a
 copy gives way to the one that the owner moves here: the other log has the same commit, so nothing
 that this node has acknowledged is lost.

@@ -49,8 +49,8 @@ export function wrongHash(commit, version) {
   if (version === 1 && commit.alg !== "schnorr") return "alg: version 1 supports schnorr only";
   try {
     if (!equal(commitHash(version, commit), commit.hash)) return "hash: not the hash of this commit's fields";
-    const founds = commit.type !== "Manifest" || equal(enclaveId(version, commit), commit.enclave);
-    return founds ? null : "enclave: not the id of the enclave that this Manifest founds";
+    const creates = commit.type !== "Manifest" || equal(enclaveId(version, commit), commit.enclave);
+    return creates ? null : "enclave: not the id of the enclave that this Manifest creates";
   } catch (error) {
     if (error instanceof Refused) return error.message;
     throw error;
