@@ -109,7 +109,7 @@ class LimitSettings(Struct, frozen=True, kw_only=True):
     waiting_commits: Annotated[
         int,
         _number(
-            "Commits that may wait to become durable, half of them from one address; above it: UNAVAILABLE with "
+            "Commits that may wait to become durable, at most half from one address; above it: UNAVAILABLE with "
             "Retry-After.",
             1,
             _MANY,
@@ -434,8 +434,8 @@ class NodeConfig(Struct, frozen=True, kw_only=True):
 
     @property
     def shares_by_address(self) -> bool:
-        """Whether each address has a share of what all have together: not if `dev`, and not if an
-        address may have any number of connections, as that of a proxy, unless the proxy is trusted.
+        """Whether each address has a share of the limits for all clients together: not if `dev`, nor if
+        one address may have any number of connections and no proxy is trusted.
         """
         return not self.dev and bool(self.limits.connections_per_address or self.proxy.trusted)
 

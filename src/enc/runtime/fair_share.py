@@ -1,9 +1,9 @@
 """A bounded number of places that no single key can take all of.
 
 A key takes places only while at least as many are free as it then holds. So one key gets at most
-half of the places, two that take them in turn get a third each, and so on: whoever holds few finds
-a place long after those that hold many are refused. Nothing is taken away from a key: keys that
-come one after the other, each taking all that it can, leave half as many free each time.
+half of the places, two that take them in turn get a third each, and so on: a key that holds few
+still gets a place when keys that hold many get no more. No place is taken away from a key: keys
+that come one after the other, each taking all that it can, leave half as many free each time.
 """
 
 from collections.abc import Hashable

@@ -28,10 +28,10 @@ class Liar:
 
     def lie(self, kind: str, alter: Alter) -> None:
         """Alter answers of one kind before the node seals them: `info`, `sth`, `consistency`,
-        `Receipt`, `Event` of a subscription, or a sealed request's type, as `Query` or `State_Proof`.
+        `Receipt`, `Event` of a subscription, or the type of a sealed request, such as `Query`.
 
-        `alter` gets the honest answer, or the error, as wire JSON. It alters it in place or returns
-        another one; or it raises an error that the node is to answer.
+        `alter` gets the honest answer, or the error, as wire JSON. It alters it in place, returns
+        another one, or raises an error, which the node then answers.
         """
         self.node.lie(kind, alter)
 

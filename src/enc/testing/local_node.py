@@ -31,7 +31,7 @@ from enc.testing.network import LocalNetwork
 
 
 class LocalNode:
-    """`network`: with the clock; `identity`: the node's own; `url`: only this network knows it."""
+    """`network`: has the clock; `identity`: the node's own; `url`: valid only on this network."""
 
     def __init__(self, host: str, network: LocalNetwork, store: Store, folder: Path) -> None:
         self.url, self.network, self._host, self._store = f"http://{host}", network, host, store

@@ -30,7 +30,7 @@ class Site(Protocol):
 class LocalNetwork:
     """`sites`: the nodes by host name. Remove one, and clients cannot reach it any more.
 
-    Clients that sleep between two tries advance the clock, and no time passes.
+    Clients that wait between two tries advance the clock instead of sleeping.
     """
 
     def __init__(self, clock: Clock | None = None) -> None:

@@ -39,7 +39,7 @@ def node(network: LocalNetwork) -> Iterator[LocalNode]:
 
 @pytest.fixture
 def registry(node: LocalNode) -> Registry:
-    """A registry on the node, which lists it."""
+    """A registry on the node, in which the node is registered."""
     return node.registry
 
 

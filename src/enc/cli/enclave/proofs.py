@@ -152,7 +152,7 @@ def _check(data: bytes, sequencer: str | None) -> dict[str, Any]:
 
 
 def _without_key_remark(found: dict[str, Any]) -> dict[str, Any]:
-    """Leave out that the key is not proved: the caller has given the expected one, and it matched."""
+    """Remove the line that the key is not proved: the caller gave the expected key, and it matched."""
     from enc.client.evidence.verdict import KEY_OWNER
     from enc.client.verify.proof_file import KEY_UNKNOWN
 

@@ -45,8 +45,8 @@ Existing = Annotated[
 def new(ctx: CommandContext, file: KeyFile = None, name: Name = "default", seal: Seal = None) -> None:
     """Create an identity. The profile uses it from now on if it had none.
 
-    If ENC_PASSPHRASE is set, the file is encrypted with it. On a terminal you are asked for a
-    passphrase; an empty one stores the key unsealed.
+    If ENC_PASSPHRASE is set, the file is encrypted with it. Otherwise `enc` asks for a passphrase
+    on a terminal; an empty one stores the key unsealed.
     """
     from enc.client import Identity
 

@@ -268,7 +268,7 @@ class AsyncEnclave(Writes[Coroutine[Any, Any, Receipt]]):
         return await self._run(combined_reads.content(self._reader, item))
 
     async def contents(self, items: Sequence[Item]) -> dict[bytes, str | None]:
-        """Return the current contents of many events, by id, with one request for 100 updated ones."""
+        """Return the current contents of events by id, with one request for each 100 updated events."""
         return await self._run(combined_reads.contents(self._reader, items))
 
     def subscribe(

@@ -36,7 +36,7 @@ class AsyncTable:
 
     @property
     def rows(self) -> Mapping[bytes, Row]:
-        """The rows by id, in the order in which they were written; a view that later changes show."""
+        """The rows by id, in the order in which they were written; a view that shows later changes."""
         return self._state.rows
 
     @property

@@ -267,7 +267,7 @@ class Enclave(Writes[Receipt]):
         return self._run(combined_reads.content(self._reader, item))
 
     def contents(self, items: Sequence[Item]) -> dict[bytes, str | None]:
-        """Return the current contents of many events, by id, with one request for 100 updated ones."""
+        """Return the current contents of events by id, with one request for each 100 updated events."""
         return self._run(combined_reads.contents(self._reader, items))
 
     def subscribe(

@@ -26,7 +26,7 @@ class EventProof(EventFact, frozen=True, kw_only=True):
     def save(self, path: Path | str) -> Statement:
         """Write a proof file, which anyone can check with `enc verify`; return what it proves.
 
-        Checks the file's bytes first: raises InvalidProof, and writes nothing, if they prove nothing.
+        Checks the file's bytes first: if they are invalid, raises InvalidProof and writes nothing.
         """
         return self.file.save(path)
 
@@ -47,7 +47,7 @@ def event_proof(reader: EnclaveReader, event_id: bytes, *, wait: bool) -> Flow[E
 
 
 def _update(reader: EnclaveReader, fact: EventFact) -> Flow[Event | None]:
-    """Return the Update that the proved status names; None without one that may be read."""
+    """Return the Update that the proved status names; None if there is none, or it may not be read."""
     if fact.status_fact is None or fact.status_fact.value is None or fact.status != "updated":
         return None
     page = yield from reader.page({"id": fact.status_fact.value.hex()})

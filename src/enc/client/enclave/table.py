@@ -45,7 +45,7 @@ class Row(Struct, frozen=True, kw_only=True):
 
 
 class Change(Struct, frozen=True):
-    """What an event did to a row. `row`: after the change; of a deleted one, before it."""
+    """What an event did to a row. `row`: the row after the change, or a deleted row before it."""
 
     kind: Literal["added", "updated", "deleted"]
     row: Row
@@ -56,7 +56,7 @@ Staged = Mapping[bytes, Row | None]
 
 
 class RowStore(Protocol):
-    """Where rows and the seq of the last folded event survive the process."""
+    """Stores rows and the seq of the last folded event beyond the life of the process."""
 
     def load(self) -> tuple[list[Row], int]: ...
 

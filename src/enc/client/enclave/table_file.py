@@ -2,7 +2,7 @@
 
     SELECT json_extract(content, '$.what') FROM enc_rows WHERE type = 'dish'
 
-A file may hold several tables: each is known by its enclave and its types.
+A file may hold several tables, one for each enclave and set of types.
 """
 
 import sqlite3

@@ -124,8 +124,8 @@ class EnclaveSession:
                 self._verifier = self._verifier or LogVerifier(self.enclave, seq_pub, self.pins, url=self.node.url)
 
     def _node_key(self) -> Flow[bytes]:
-        """Return the key of this node, or of another one if this one is not known or does not answer
-        at once, and the enclave's pin helps to find another.
+        """Return the key of this node. If it is unknown or does not answer at once, switch to another
+        one that the enclave's pin helps to find.
         """
         try:
             if self.node.is_unresolved and self._locator is not None:
@@ -147,7 +147,7 @@ class EnclaveSession:
         return self._locator.can_locate or any(url != self.node.url for url in self._locator.recorded(pin))
 
     def _switch_to_pinned(self) -> Flow[bool]:
-        """Switch to another node with a key that the pin names, if one answers; return whether."""
+        """Switch to another node with a key that the pin names, if one answers; return whether it did."""
         pin, left = self.pins.load(self.enclave), self.node
         if pin is None or self._locator is None:
             return False

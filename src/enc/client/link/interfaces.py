@@ -40,7 +40,7 @@ class Locator(Protocol):
         is_patient: bool = True,
     ) -> Flow[NodeLink | None]:
         """Return a node other than `node`: the one that a registry names, or one with one of these
-        keys, also at `urls`. Unless `is_patient`, a registry is asked once.
+        keys, searched for at `urls`, too. Unless `is_patient`, a registry is asked once.
         """
         ...
 

@@ -89,7 +89,7 @@ class NodeLocator:
         is_patient: bool = True,
     ) -> Flow[NodeLink | None]:
         """Return a node other than `node`: the one that the registry names, or one with one of these
-        keys, also at `urls`. Unless `is_patient`, the registry is asked once.
+        keys, searched for at `urls`, too. Unless `is_patient`, the registry is asked once.
         """
         resolution = yield from self._resolution(enclave, is_patient=is_patient)
         if resolution is not None:

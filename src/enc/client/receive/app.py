@@ -85,7 +85,7 @@ class ReceiverApp:
 
     @asynccontextmanager
     async def lifespan(self, _app: object = None) -> AsyncIterator[None]:
-        """Run the receiver while a framework's app runs, which does not start its mounts and routes:
+        """Run the receiver while a framework's app runs; frameworks do not start mounted apps:
         `FastAPI(lifespan=receiver.app.lifespan)`.
         """
         self._start()

@@ -102,7 +102,7 @@ class CatchUp:
         self._wake, self._is_closed = threading.Condition(), False
         self._due, self._pause, self._reported_gap = 0.0, 0.0, Gap(b"", "", 0, 0)
         self._claims: dict[bytes, Claim] = {}
-        """By enclave: that it may have moved from this node."""
+        """By enclave: the claim that it has moved from this node."""
         self._claims_due, self._claims_pause = 0.0, 0.0
         self._strangers_due, self._is_stranger_here = 0.0, False
         self._is_down = False
@@ -137,8 +137,8 @@ class CatchUp:
         self.wake()
 
     def check_moves(self) -> bool:
-        """Find out whether enclaves have moved from this node, since an unknown one pushes something;
-        return whether it is time for that.
+        """Search for enclaves that have moved from this node, because an unknown node pushes something;
+        return False if the last search is too recent.
         """
         with self._wake:
             if self._clock() < self._strangers_due:

@@ -1,7 +1,8 @@
-"""Claims that enclaves have moved from a node: another node pushes their events, or is said to.
+"""Claims that enclaves have moved from a node: another node pushes their events, or an
+unknown node pushes something.
 
-A claim is settled after the node's own queue has been emptied: so what it pushed before the move is
-delivered first.
+A claim is settled after the node's own queue has been emptied, so that what it pushed before the
+move is delivered first.
 """
 
 import logging
@@ -17,13 +18,13 @@ MAX_CLAIMS = 256
 
 UNKNOWN = (
     "pushes events of {enclave}, but is not known as its node; if the enclave has moved there, give the receiver a "
-    "registry that lists it, or let the manifest show or push Migrate to this identity"
+    "registry that lists it, or let the manifest push Migrate to this identity or allow it to read Migrate"
 )
 
 
 class Claim(Struct, frozen=True):
-    """That an enclave has moved from the known sequencer to another one, which pushes its events;
-    None: to any.
+    """An enclave has moved from the sequencer `known` to `claimant`, which pushes its events; None: to
+    any other.
     """
 
     known: bytes
@@ -50,7 +51,7 @@ class Claims:
         self._found: dict[bytes, Resolution] = {}
 
     def look_up(self) -> None:
-        """Ask the registry, before the node's queue is read: the queue then has all until the move."""
+        """Ask the registry before the node's queue is read: the queue then has everything before the move."""
         for enclave in self.by_enclave:
             found = self._context.moves.look_up(enclave)
             if found is not None:

@@ -114,7 +114,7 @@ class PushInbox:
         self.db.execute("INSERT OR IGNORE INTO enc_nodes VALUES (?, ?)", (node, seq_pub))
 
     def sequencer(self, enclave: bytes) -> bytes | None:
-        """Return the key of the node that brings an enclave's events; None before the first."""
+        """Return the key of the node that delivers an enclave's events; None before the first."""
         found = self.db.execute("SELECT seq_pub FROM enc_enclaves WHERE enclave = ?", (enclave,)).fetchone()
         return found[0] if found else None
 

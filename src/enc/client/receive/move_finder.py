@@ -21,7 +21,7 @@ from enc.core.primitives.types import Event
 
 
 class MoveFinder:
-    """What it finds goes to the pins. Safe to use from several threads."""
+    """Stores the moves that it finds in the pins. Safe to use from several threads."""
 
     def __init__(self, identity: Identity, pins: Pins, registry: Registry | None, timeout: float) -> None:
         self._identity, self._pins, self._registry, self._timeout = identity, pins, registry, timeout

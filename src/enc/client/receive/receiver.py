@@ -51,7 +51,7 @@ logger = logging.getLogger("enc.client.receiver")
 
 
 class _NotKnownYet(Unavailable):
-    """The enclave may have moved to the node; the receiver finds out, and the node tries again."""
+    """The enclave may have moved to the node; the receiver checks that, and the node tries again."""
 
 
 class ReceiverSettings(Struct, frozen=True, kw_only=True):
@@ -270,8 +270,8 @@ class PushReceiver:
                 raise _NotKnownYet(message, retry_after_ms=1000)
 
     def _other_sequencer(self, enclave: bytes, seq_pub: bytes) -> bytes | None:
-        """Return the enclave's known sequencer, if it is another one, and the enclave is not known
-        to have been at this one.
+        """Return the enclave's known sequencer; None if there is none, or if `seq_pub` is a known
+        sequencer of the enclave, now or formerly.
         """
         pin = self.pins.load(enclave)
         known = pin.sequencer if pin else self.worker.submit(lambda: self.inbox.sequencer(enclave)).result()
@@ -293,7 +293,7 @@ class PushReceiver:
         self._nodes_without_key.discard(node)
 
     def node_found(self, url: str, seq_pub: bytes) -> None:
-        """Let a node push to which an enclave has moved."""
+        """Accept pushes of a node to which an enclave has moved."""
         node = base_url(url)
         if self._is_closed or seq_pub in self._keys or node in self._catch_ups:
             return

@@ -48,7 +48,7 @@ class Pin(Struct, frozen=True):
     first: bytes | None = None
     """The sequencer before all moves, if known."""
     urls: tuple[str, ...] = ()
-    """Where the sequencer has answered, the latest address first; whoever uses one checks the key
+    """Where the sequencer has answered, the latest address first; users of one check the key
     again."""
 
     def __post_init__(self) -> None:

@@ -92,7 +92,7 @@ class Proof(Struct, frozen=True):
     def save(self, path: Path | str) -> "Statement":
         """Write the proof to a file for `enc verify`, and return what it proves.
 
-        Checks the file's bytes first: raises InvalidProof, and writes nothing, if they prove nothing.
+        Checks the file's bytes first: if they are invalid, raises InvalidProof and writes nothing.
         """
         data = self.json()
         statement = check_proof(load_proof(data))
@@ -189,7 +189,7 @@ KEY_UNKNOWN = "that this key is the enclave's sequencer: compare it with what yo
 def check_proof(proof: Proof, sequencer: bytes | None = None) -> Statement:
     """Return what the proof shows. Raises InvalidProof if it is invalid.
 
-    `sequencer`: the enclave's, if known from another source; the proof of another one is invalid.
+    `sequencer`: the enclave's, if known from another source; proofs by others are then invalid.
     """
     if sequencer not in (None, proof.sequencer):
         raise InvalidProof(f"signed by {proof.sequencer.hex()}, not by {(sequencer or b'').hex()}")

@@ -78,7 +78,7 @@ class KnownOwnership(Struct, frozen=True):
         return replace(self, forced_from=self.forced_from[:number], **asdict(self.forced_from[number]))
 
     def check_time(self, time: int, field: str) -> None:
-        """Raise InvalidProof for evidence from the future, which nothing true could outdate."""
+        """Raise InvalidProof for evidence from the future, which no honest evidence could outdate."""
         if time > self.latest + SKEW_MS:
             raise InvalidProof(f"{field}: in the future")
 

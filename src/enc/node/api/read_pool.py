@@ -35,7 +35,7 @@ STEP_S = 0.02
 TOKEN_S = 0.005
 """Processor time that one token of a rate pays for."""
 UNPROVED_TOKEN_S = 0.001
-"""The same as long as the asker is not proved."""
+"""The same for a read whose sender has proved no identity."""
 
 T = TypeVar("T")
 _End = Literal["done", "opened", "paused"]
@@ -103,11 +103,11 @@ class ReadPool:
         return await self.run_steps(address, one_step(lambda: work(*args)))
 
     async def run_own(self, address: str, work: Callable[[], T]) -> T:
-        """Do the same for work that the node begins itself for a peer whom it knows."""
+        """Do the same for work that the node begins itself for a peer with a proved identity."""
         return await self._run(_Read(address, one_step(work), asyncio.get_running_loop(), TOKEN_S))
 
     async def run_steps(self, address: str, steps: Steps[T], identity: bytes | None = None) -> T:
-        """Do the same for a read in steps. `identity`: the asker, if it is proved already."""
+        """Do the same for a read in steps. `identity`: the sender's, if it is proved already."""
         read = _Read(address, steps, asyncio.get_running_loop())
         read.identity = identity
         return await self._run(read)

@@ -25,7 +25,7 @@ class StatusPages:
         self._probe_until = 0.0
         """Loop time until which its result is reused."""
         self._metrics_page: asyncio.Task[bytes] | None = None
-        """The page that is being made, for all who ask meanwhile."""
+        """The page that is being made; requests that arrive meanwhile share it."""
 
     async def info(self) -> tuple[int, str, bytes]:
         limits = self._config.limits

@@ -130,7 +130,7 @@ class SubscriptionHub:
     def __init__(
         self, max_count: int, clock: Callable[[], float] = time.perf_counter, *, by_address: bool = False
     ) -> None:
-        """`by_address`: whether each address has a fair share of the places, so that none takes all."""
+        """`by_address`: whether each address has a fair share of the places, so that no address takes all."""
         self._max_count, self._by_address = max_count, by_address
         self._places = FairShare(max_count)
         self._by_enclave: dict[bytes, _Listeners] = {}

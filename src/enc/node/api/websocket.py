@@ -67,7 +67,7 @@ class WebSocketLimits(Struct, frozen=True):
     max_buffer: int
     max_websockets: int
     by_address: bool = False
-    """Whether each address has a fair share of `max_websockets`, so that none takes all."""
+    """Whether each address has a fair share of `max_websockets`, so that no address takes all."""
 
 
 class WebSocketApi:

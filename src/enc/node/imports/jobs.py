@@ -6,8 +6,8 @@ before it fetches anything. The same Migrate again joins the job that it started
 job, or returns that the import is done.
 
 An import occupies nothing before its log is here. Anyone can send a log that is not what the Migrate
-says, or that arrives slowly, so until then it keeps no other import away: not even one of the same
-enclave, or by the same Migrate from another source.
+says, or that arrives slowly. So until then an import does not block others: not even one of the
+same enclave, or by the same Migrate from another source.
 """
 
 import threading
@@ -29,7 +29,7 @@ from enc.runtime.fair_queue import FairQueue, Turn
 MAX_ENDED = 256
 """Ended imports whose status is kept."""
 MAX_WAITING = 1 << 20
-"""More than logs can be here: none that has arrived is refused a place in the queue."""
+"""More than logs can be here: a log that has arrived always finds a place in the queue."""
 
 _log = structlog.get_logger("enc.import")
 

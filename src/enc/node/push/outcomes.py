@@ -46,8 +46,8 @@ def delivery_result(due: DueBatch, error: str, now: int, schedule: Schedule, jit
 def challenge_result(due: DueBatch, error: str, now: int, schedule: Schedule, jitter: float) -> ChallengeResult:
     """Return the result of a challenge. `jitter`: from 0 up to 1.
 
-    A confirmation lasts to its end if the challenge that should renew it fails, unless that went to
-    an address of somebody else.
+    If a renewal fails, the confirmation lasts to its end, unless the challenge went to an address
+    where no server has proved that it belongs to the host.
     """
     if not error:
         return ChallengeResult(due.queue, now, address=schedule.address(due.queue))

@@ -47,7 +47,9 @@ MAX_SEALS = 4096
 SEAL_S, SEAL_PAUSE_S = 0.02, 0.05
 """Seconds for which one transaction closes them; seconds until the next one does if some are left."""
 COLD_SEAL_PAUSE = 6
-"""For how many times the time that it took to load one's state others like it wait."""
+"""After a state was loaded, overdue bundles of enclaves whose state is not in memory wait for this
+multiple of the time that it took.
+"""
 IDLE_S = 0.2
 """Seconds after which an idle sequencer looks for bundles to seal."""
 PAUSE_S = 0.001

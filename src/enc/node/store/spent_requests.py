@@ -1,8 +1,8 @@
 """Sealed requests that changed something: each is accepted once (docs/protocol.md, section 17.4).
 
 The store keeps them until their session is over, so that a restart does not make them acceptable
-again. What may be kept is bounded; at the bound, new ones are rejected and none is forgotten. The
-addresses that send them have fair shares of the room.
+again. What may be kept is bounded; at the bound, the node rejects new ones
+and forgets none. The addresses that send them have fair shares of the places.
 """
 
 from msgspec import Struct
@@ -20,10 +20,11 @@ MAX_SPENT_EACH = 1_000
 
 
 class SpentRequest(Struct, frozen=True):
-    """A request that changed something. `until`: Unix milliseconds, when its token is refused.
+    """A request that changed something.
 
-    `address`: the sender's, which has a share of the requests that are kept; None: it has none,
-    because many senders share the address.
+    `until`: from when the node rejects its token, in Unix milliseconds.
+    `address`: the sender's, which has a share of the requests that are kept; None: no share
+    applies, because many senders have the same address.
     """
 
     digest: bytes

@@ -1,4 +1,4 @@
-"""File descriptors of a server's process: each connection needs one, and without one it ends unheard."""
+"""File descriptors of a server's process: each connection needs one."""
 
 import os
 import resource
@@ -8,7 +8,7 @@ from collections.abc import Callable
 import structlog
 
 MAX_FILES = 1 << 20
-"""To what the limit is raised at most: some systems allow a billion, which slows other programs."""
+"""Maximum to which the limit is raised: some systems allow a billion, which slows other programs."""
 RESERVE = 256
 """Descriptors that a server needs for other things than connections."""
 LOG_S = 60.0
