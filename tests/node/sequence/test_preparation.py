@@ -58,6 +58,13 @@ class Work(StateCache):
         return found
 
 
+class Unreadable(Work):
+    """A cache whose cold states cannot be loaded."""
+
+    def get(self, enclave: bytes) -> EnclaveState | None:
+        raise OSError("the disk cannot be read")
+
+
 def waiting(
     name: str,
     sender: str,
@@ -143,6 +150,14 @@ def test_commits_of_states_that_left_memory_are_ready_one_by_one_and_are_charged
     assert all(sum(name.startswith("mallory") for name in ready) <= 1 for ready in order)
     ready = [name for names in order for name in names]
     assert ready.index("bob 4") < ready.index("mallory 4")
+
+
+def test_a_state_that_cannot_be_loaded_leaves_its_commit_and_the_others_to_the_sequencer() -> None:
+    work = Unreadable()
+    commits = [waiting("alice", "alice", long=False, enclave=b"a" * 32), waiting("bob", "bob", long=False)]
+    work.cold = {b"a" * 32}
+    assert [each.sender for each in work.preparation.sort(commits)] == ["bob"]
+    assert work.order() == ["alice"]
 
 
 def test_addresses_share_the_time_whatever_the_number_of_their_identities() -> None:

@@ -13,6 +13,7 @@ waits behind one that does.
 import time
 from collections import Counter
 from collections.abc import Callable, Generator, Sequence
+from contextlib import suppress
 
 from msgspec.structs import replace
 
@@ -136,7 +137,8 @@ class Preparation:
         job, began = turn.item, self._clock()
         admitted, size = job.admitted, _size(job.admitted)
         if self._is_cold(admitted.commit):
-            self._states.get(admitted.commit.enclave)
+            with suppress(Exception):  # then the sequencer loads it, and answers with the error
+                self._states.get(admitted.commit.enclave)
             size += READY_SIZE
         if admitted.commit.type in PREPARED:
             try:
