@@ -99,19 +99,25 @@ class CommitValidator:
 
     def check_before_signature(self, commit: Commit) -> Policy | None:
         """Run the checks before the signature; return the enclave's rules if it exists."""
-        state = self._states.get(commit.enclave)
         if commit.type == "Manifest":
-            enc_v = self._manifest_version(commit)
-        elif state is None:
+            self._check_manifest(commit)
+            return None
+        state = self._states.get(commit.enclave)
+        if state is None:
             raise EnclaveNotFound("no such enclave on this node")
-        else:
-            enc_v = state.policy.enc_v
-        check_hash(commit, enc_v)
+        check_hash(commit, state.policy.enc_v)
         self._check_time(commit)
-        if commit.type == "Manifest" and state is not None:
+        return state.policy
+
+    def _check_manifest(self, commit: Commit) -> None:
+        """Check the hash before the state is loaded: then the Manifest that is parsed for it, if the
+        enclave exists, is this one, and not a larger one of another enclave.
+        """
+        check_hash(commit, self._manifest_version(commit))
+        self._check_time(commit)
+        if self._states.get(commit.enclave) is not None:
             self._check_new(commit)
             raise EnclaveExists("the enclave already exists")
-        return None if state is None else state.policy
 
     def check_after_signature(self, admitted: AdmittedCommit) -> AdmittedCommit:
         """Run the checks after the signature: only now is the author known. Return the commit, a
