@@ -128,6 +128,19 @@ def test_a_fetch_without_a_place_may_be_ordered_again() -> None:
             done(node, made.events[-1], good_source.url)
 
 
+def test_a_fetch_whose_file_cannot_be_created_may_be_ordered_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail() -> Any:
+        raise OSError(24, "too many open files")
+
+    made = moved()
+    with Served() as node, ExportNode(OLD, made.events) as source:
+        with monkeypatch.context() as patch:
+            patch.setattr(node.node.uploads, "_open_file", fail)
+            assert refused(node, wire_event(made.events[-1]), source.url).code == "INTERNAL_ERROR"
+        assert node.node.importer.status(made.events[-1].hash) is None
+        done(node, made.events[-1], source.url)
+
+
 def test_what_a_source_sends_counts_where_it_is_stored() -> None:
     made = moved()
     with (

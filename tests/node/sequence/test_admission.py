@@ -6,15 +6,19 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from enc.core.errors import EncError, Unavailable
+from enc.core.errors import EncError, InvalidCommit, Unavailable
 from enc.core.log.commit import build_commit, build_manifest, wire_commit
+from enc.core.machine.state import EnclaveState
 from enc.core.primitives.encoding import compact_json
-from enc.core.primitives.types import Receipt
+from enc.core.primitives.types import CommitLimits, Receipt
 from enc.node.config import NodeConfig, RateSettings, RetentionSettings
 from enc.node.limits.quota import Quota
+from enc.node.sequence.admission import CommitValidator
 from enc.node.sequence.admitted import AdmittedCommit, CommitOutcome
 from enc.node.sequence.sequencer import Sequencer, SequencerSettings
+from enc.node.sequence.state_cache import StateCache
 from enc.node.store.store_interface import Usage
+from enc.runtime.rate_limit import RateLimiter
 from enc.testing.memory_store import MemoryStore
 from tests.core.world import LIFETIME, START, person, pub
 from tests.node.admission_setup import admitting, codes, founds, outcome
@@ -55,6 +59,29 @@ def test_a_node_that_founds_nothing_goes_on_with_what_it_has() -> None:
         assert codes([outcome(node, enclave.manifest)]) == ["DUPLICATE"]
         renewed = build_commit(person("alice"), enclave.id, "Manifest", enclave.manifest.content or "", clock.now)
         assert codes([outcome(node, renewed)]) == ["ENCLAVE_EXISTS"]
+
+
+class Unloaded(StateCache):
+    """A cache of which no state may be loaded."""
+
+    def get(self, enclave: bytes) -> EnclaveState | None:
+        raise AssertionError("the state was loaded")
+
+
+def test_a_manifest_with_the_id_of_another_enclave_is_rejected_before_that_is_loaded() -> None:
+    store = MemoryStore()
+    validator = CommitValidator(
+        Unloaded(store),
+        store,
+        lambda: START,
+        RateLimiter(0, 1, lambda: 0.0),
+        limits=CommitLimits(),
+        max_manifest=1 << 18,
+        may_create=lambda identity: True,
+    )
+    commit = build_commit(person("alice"), b"c" * 32, "Manifest", compact_json(SMALL), START + LIFETIME)
+    with pytest.raises(InvalidCommit, match="not the id of the enclave"):
+        validator.check_before_signature(commit)
 
 
 def test_the_signature_is_checked_before_the_operators_list() -> None:

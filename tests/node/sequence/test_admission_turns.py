@@ -88,6 +88,37 @@ def test_the_commits_of_an_address_stay_in_order() -> None:
     assert checks.order[-1] == "fifth"
 
 
+def test_a_long_commit_does_not_pass_an_earlier_one_whose_signature_is_being_checked() -> None:
+    checks = Checks()
+    check = checks.admission._signatures.check
+
+    def check_late(commits: Sequence[Commit]) -> list[bool]:
+        checks.finish()
+        return check(commits)
+
+    checks.admission._signatures.check = check_late  # type: ignore[method-assign]
+    checks.admission.run_once([arrival("first", "bob"), arrival("second", "bob", enclave=COLD)])
+    checks.finish()
+    assert checks.order == ["first", "second"]
+
+
+def test_a_commit_that_arrives_when_the_thread_has_found_none_is_checked_before_it_ends() -> None:
+    checks = Checks()
+    admission, run_long = checks.admission, checks.admission.run_long
+
+    def find_none_then_stop() -> bool:
+        found = run_long()
+        if not admission._is_stopping:
+            admission.run_once([arrival("late", "bob", enclave=COLD)])
+            admission._is_stopping = True
+        return found
+
+    admission.run_long = find_none_then_stop  # type: ignore[method-assign]
+    admission._arrived.set()
+    admission._run_long()
+    assert checks.order == ["late"]
+
+
 def test_a_long_commit_that_is_rejected_gets_its_answer_in_turn() -> None:
     checks = Checks()
     checks.admission.run_once(

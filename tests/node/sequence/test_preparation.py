@@ -4,6 +4,7 @@ from collections.abc import Callable, Generator
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from enc.core.errors import EncError
 from enc.core.log.commit import build_commit, build_manifest
@@ -11,9 +12,11 @@ from enc.core.machine import enclave as machine
 from enc.core.machine.state import EnclaveState
 from enc.core.primitives.encoding import compact_json
 from enc.core.primitives.types import Commit, Receipt
+from enc.core.rules.parse_manifest import parse_manifest
+from enc.core.rules.policy_types import Effects
 from enc.core.trees import sparse_merkle
 from enc.node.sequence.admitted import AdmittedCommit, Judgement
-from enc.node.sequence.preparation import BASE_SIZE, MIN_SIZES, READY_SIZE, SLICE_S, Preparation
+from enc.node.sequence.preparation import BASE_SIZE, MAX_RULES, MIN_SIZES, READY_SIZE, SLICE_S, Preparation
 from enc.node.sequence.state_cache import StateCache
 from enc.node.store.stored_enclave_reader import StoredEnclaveReader
 from enc.testing.memory_store import MemoryStore
@@ -32,6 +35,7 @@ class Work(StateCache):
 
     def __init__(self, **steps: int) -> None:
         self.now, self._steps, self.cold, self.load_s = 0.0, steps, set[bytes](), 0.0
+        self.begun = list[AdmittedCommit]()
         self.preparation = Preparation(self._judge, self, lambda: self.now)
 
     def __contains__(self, enclave: bytes) -> bool:
@@ -44,6 +48,7 @@ class Work(StateCache):
 
     def _judge(self, admitted: AdmittedCommit) -> Generator[None, None, Judgement]:
         commit = admitted.commit
+        self.begun.append(admitted)
         for _ in range(self._steps[commit.type if commit.type == "Manifest" else commit.tags[0][0]]):
             self.now += SLICE_S / 3
             yield
@@ -56,6 +61,13 @@ class Work(StateCache):
             found += [each.sender for each in self.preparation.advance()]
             self.preparation.settle()
         return found
+
+
+class Unreadable(Work):
+    """A cache whose cold states cannot be loaded."""
+
+    def get(self, enclave: bytes) -> EnclaveState | None:
+        raise OSError("the disk cannot be read")
 
 
 def waiting(
@@ -143,6 +155,28 @@ def test_commits_of_states_that_left_memory_are_ready_one_by_one_and_are_charged
     assert all(sum(name.startswith("mallory") for name in ready) <= 1 for ready in order)
     ready = [name for names in order for name in names]
     assert ready.index("bob 4") < ready.index("mallory 4")
+
+
+def test_a_state_that_cannot_be_loaded_leaves_its_commit_and_the_others_to_the_sequencer() -> None:
+    work = Unreadable()
+    commits = [waiting("alice", "alice", long=False, enclave=b"a" * 32), waiting("bob", "bob", long=False)]
+    work.cold = {b"a" * 32}
+    assert [each.sender for each in work.preparation.sort(commits)] == ["bob"]
+    assert work.order() == ["alice"]
+
+
+def test_commits_that_wait_hold_a_bounded_amount_of_rules() -> None:
+    work = Work(Manifest=1)
+    policy = replace(parse_manifest(compact_json(MANIFEST)), size=MAX_RULES // 2)  # type: ignore[type-var]
+    judgement = Judgement(None, policy, Effects())
+    commit = build_manifest(person("alice"), compact_json({**MANIFEST, "meta": "x" * READY_SIZE}), START)
+    found = AdmittedCommit(commit, policy=policy, judgement=judgement)
+    for _ in range(2):  # what is ready holds none any more
+        work.begun.clear()
+        assert work.preparation.sort([found] * 3) == []
+        work.order()
+        assert [each.judgement for each in work.begun] == [judgement, judgement, None]
+        assert [each.policy for each in work.begun] == [policy, policy, None]
 
 
 def test_addresses_share_the_time_whatever_the_number_of_their_identities() -> None:

@@ -54,7 +54,7 @@ class Fetches:
             return running
         try:
             upload = self._uploads.add(address, lambda: task.cancel())
-        except Unavailable:
+        except Exception:  # also OSError, if the file cannot be created
             self._importer.forget(job)
             raise
         log = RemoteLog(

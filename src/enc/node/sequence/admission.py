@@ -99,19 +99,25 @@ class CommitValidator:
 
     def check_before_signature(self, commit: Commit) -> Policy | None:
         """Run the checks before the signature; return the enclave's rules if it exists."""
-        state = self._states.get(commit.enclave)
         if commit.type == "Manifest":
-            enc_v = self._manifest_version(commit)
-        elif state is None:
+            self._check_manifest(commit)
+            return None
+        state = self._states.get(commit.enclave)
+        if state is None:
             raise EnclaveNotFound("no such enclave on this node")
-        else:
-            enc_v = state.policy.enc_v
-        check_hash(commit, enc_v)
+        check_hash(commit, state.policy.enc_v)
         self._check_time(commit)
-        if commit.type == "Manifest" and state is not None:
+        return state.policy
+
+    def _check_manifest(self, commit: Commit) -> None:
+        """Check the hash before the state is loaded: then the Manifest that is parsed for it, if the
+        enclave exists, is this one, and not a larger one of another enclave.
+        """
+        check_hash(commit, self._manifest_version(commit))
+        self._check_time(commit)
+        if self._states.get(commit.enclave) is not None:
             self._check_new(commit)
             raise EnclaveExists("the enclave already exists")
-        return None if state is None else state.policy
 
     def check_after_signature(self, admitted: AdmittedCommit) -> AdmittedCommit:
         """Run the checks after the signature: only now is the author known. Return the commit, a
@@ -188,6 +194,8 @@ class Admission:
         self._long: FairQueue[Arrival] = FairQueue(MAX_WAITING, MAX_WAITING, jobs="commits")
         self._long_addresses, self._lock = Counter[str](), threading.Lock()
         """Number of long commits that are not passed on yet, by address."""
+        self._held = list[Arrival]()
+        """Long commits of the group that is being checked."""
         self._arrived, self._is_stopping = threading.Event(), False
         self._long_thread = threading.Thread(target=self._run_long, name="admission-long", daemon=True)
         self._thread = threading.Thread(target=self._run, name="admission", daemon=True)
@@ -217,9 +225,10 @@ class Admission:
         while True:
             self._arrived.wait()
             self._arrived.clear()
+            is_last = self._is_stopping  # before the last look: a commit may arrive after it
             while self.run_long():
                 pass
-            if self._is_stopping:
+            if is_last:
                 return
 
     def _take(self) -> tuple[list[Arrival], bool]:
@@ -239,7 +248,9 @@ class Admission:
         return group, arrivals is not None
 
     def run_once(self, arrivals: Sequence[Arrival]) -> None:
-        """Check the commits that take no turns."""
+        """Check the commits that take no turns. The others begin after them, so that none passes an
+        earlier one of its address.
+        """
         asked = (self._check(each, True) for each in arrivals if not self._waits(each))
         checked = [found for found in asked if found is not None]
         passed = [found for found in checked if isinstance(found, AdmittedCommit)]
@@ -252,6 +263,7 @@ class Admission:
             error = internal_error(e, "admission")
             checked = [(found.sender, error, None) if isinstance(found, AdmittedCommit) else found for found in checked]
         self._pass_on(checked)
+        self._release_held()
 
     def run_long(self) -> bool:
         """Check the commit whose turn it is; return whether there was one."""
@@ -275,14 +287,20 @@ class Admission:
         body, _, address = arrival
         if len(body) < LONG_BODY and address not in self._long_addresses:
             return False
-        self._put_long(arrival)
+        self._hold(arrival)
         return True
 
-    def _put_long(self, arrival: Arrival) -> None:
+    def _hold(self, arrival: Arrival) -> None:
         with self._lock:
             self._long_addresses[arrival[2]] += 1
-        self._long.put((arrival[2],), arrival)
-        self._arrived.set()
+        self._held.append(arrival)
+
+    def _release_held(self) -> None:
+        held, self._held = self._held, []
+        for each in held:
+            self._long.put((each[2],), each)
+        if held:
+            self._arrived.set()
 
     def _pass_on(self, checked: Sequence[AdmittedCommit | Rejection]) -> None:
         """Pass on the commits that passed, and reject the others."""
@@ -303,7 +321,7 @@ class Admission:
         try:
             commit = self._validator.parse(body)
             if may_wait and not self._validator.is_quick(commit):
-                self._put_long(arrival)
+                self._hold(arrival)
                 return None
             policy = self._validator.check_before_signature(commit)
             return AdmittedCommit(commit, sender, address, policy)

@@ -13,6 +13,7 @@ waits behind one that does.
 import time
 from collections import Counter
 from collections.abc import Callable, Generator, Sequence
+from contextlib import suppress
 
 from msgspec.structs import replace
 
@@ -37,6 +38,8 @@ READY_SIZE = 4096
 """Length of all contents from which no further commit is made ready: some 40 operations."""
 BASE_SIZE = 128
 """What a commit counts beside its content."""
+MAX_RULES = 4 << 20
+"""Size of the Manifests whose rules waiting commits hold: rules may take sixty times that in memory."""
 SLICE_S = 0.003
 """Time for which one call of `advance` prepares."""
 MAX_WAITING = 1 << 20
@@ -87,6 +90,8 @@ class Preparation:
         size.
         """
         self._ready_size, self._ready_at = 0, 0.0
+        self._rules_size = 0
+        """Size of the Manifests whose rules waiting commits hold, counted for each commit."""
 
     def __bool__(self) -> bool:
         """Return whether any commit waits."""
@@ -98,7 +103,7 @@ class Preparation:
         for each in admitted:
             sender = _sender(each)
             if sender in self._waiting or _needs_turn(each.commit) or self._is_cold(each.commit):
-                self._queue.put(sender, _Job(each))
+                self._queue.put(sender, _Job(self._with_rules(each)))
                 self._waiting[sender] += 1
             else:
                 ready.append(each)
@@ -125,6 +130,16 @@ class Preparation:
             self._queue.finish(turn, spent + took * size / self._ready_size)
         self._open, self._ready_size = [], 0
 
+    def _with_rules(self, admitted: AdmittedCommit) -> AdmittedCommit:
+        """Return the commit as it waits: without rules and judgement, which can be made again, if
+        too much is held.
+        """
+        size = _rules_size(admitted)
+        if self._rules_size + size > MAX_RULES:
+            return replace(admitted, policy=None, judgement=None)
+        self._rules_size += size
+        return admitted
+
     def _is_cold(self, commit: Commit) -> bool:
         """Return whether the enclave's state has left memory since admission: others load many large
         Manifests, and to parse one again takes long.
@@ -136,7 +151,8 @@ class Preparation:
         job, began = turn.item, self._clock()
         admitted, size = job.admitted, _size(job.admitted)
         if self._is_cold(admitted.commit):
-            self._states.get(admitted.commit.enclave)
+            with suppress(Exception):  # then the sequencer loads it, and answers with the error
+                self._states.get(admitted.commit.enclave)
             size += READY_SIZE
         if admitted.commit.type in PREPARED:
             try:
@@ -150,6 +166,7 @@ class Preparation:
                     self._queue.put_back(_sender(admitted), job)
                     return None
             admitted = replace(admitted, judgement=judgement)
+        self._rules_size -= _rules_size(job.admitted)
         self._open.append((turn, self._clock() - began, size))
         self._ready_size += size
         self._forget_one(_sender(admitted))
@@ -180,6 +197,10 @@ def _needs_turn(commit: Commit) -> bool:
 
 def _size(admitted: AdmittedCommit) -> int:
     return BASE_SIZE + len(admitted.commit.content or "")
+
+
+def _rules_size(admitted: AdmittedCommit) -> int:
+    return 0 if admitted.policy is None else admitted.policy.size
 
 
 def _sender(admitted: AdmittedCommit) -> _Sender:
