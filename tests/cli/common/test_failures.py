@@ -62,8 +62,8 @@ def test_an_event_that_is_not_there(reader: Person) -> None:
 
 
 def test_a_file_that_cannot_be_written(reader: Person) -> None:
-    error = reader.refused("prove", "0", "-o", "no/such/place", code=FAILED)
-    assert (error["code"], error["message"]) == ("OS_ERROR", "no/such/place: No such file or directory")
+    error = reader.refused("prove", "0", "-o", "no/such/place", code=MISUSE)
+    assert error["message"] == "no/such/place: cannot write the proof: No such file or directory"
 
 
 # 2: wrong use

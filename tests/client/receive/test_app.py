@@ -73,7 +73,7 @@ def test_a_push_to_another_path_is_logged_with_the_one_that_is_expected(
     post: Post, caplog: pytest.LogCaptureFixture
 ) -> None:
     """As behind a proxy that removes a prefix."""
-    with served(post.receiver()) as http:
+    with served(post.receiver().app) as http:
         for method, path in (("GET", "/favicon.ico"), ("POST", "/" + "x" * 200), ("POST", "/other")):
             assert http.request(method, path, content=b"{}", headers=JSON).status_code == 404
     found = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]

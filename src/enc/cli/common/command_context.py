@@ -71,7 +71,9 @@ class CommandContext(Output):
         if "url" not in more:
             more["url"] = self.settings.get("node") if registry is None else self.settings.values["node"].value
         more["registry"] = registry
-        settings = ClientSettings(accept_loss=accept_loss, **self._witnesses())
+        # A node on the command line is the one that the user means, not one where its key has answered before.
+        uses_recorded = not self.is_given("node")
+        settings = ClientSettings(accept_loss=accept_loss, uses_recorded=uses_recorded, **self._witnesses())
         with Client(identity=identity, timeout=timeout, settings=settings, **{"patience": timeout, **more}) as client:
             yield client
 

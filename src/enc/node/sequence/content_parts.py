@@ -15,9 +15,13 @@ PARSED = READ_BY_RULES - {"Manifest"}
 """A Manifest has a bound of its own, and is parsed apart."""
 MAX_PARTS, MAX_BUNDLE_PARTS, MAX_VALUE_PARTS = 256, 32_768, 8_192
 """Most strings, commas, colons and opening brackets: of one operation, of an AC_Bundle (nearly twice
-what 1,000 operations need), and of what may hold a value of any form.
+what 1,000 operations need) or a Move (which may carry a group's epoch), and of what may hold a value
+of any form.
 """
-_MOST = {"AC_Bundle": MAX_BUNDLE_PARTS, **dict.fromkeys(("Shared", "Own", *REGISTRY_TYPES), MAX_VALUE_PARTS)}
+_MOST = {
+    **dict.fromkeys(("AC_Bundle", "Move"), MAX_BUNDLE_PARTS),
+    **dict.fromkeys(("Shared", "Own", *REGISTRY_TYPES), MAX_VALUE_PARTS),
+}
 
 _part = re.compile(r'"(?:[^"\\]++|\\.)*+"?|[,:\[{]', re.DOTALL).finditer
 """Matches a string also without its end, so that no text is read twice."""
