@@ -50,7 +50,12 @@ def test_a_bundle_of_1000_operations_with_all_fields_is_accepted() -> None:
 @pytest.mark.parametrize(
     ("type_", "most"),
     [
-        *[("AC_Bundle", MAX_BUNDLE_PARTS), ("Move", MAX_BUNDLE_PARTS), ("Shared", MAX_VALUE_PARTS), ("Own", MAX_VALUE_PARTS)],
+        *[
+            ("AC_Bundle", MAX_BUNDLE_PARTS),
+            ("Move", MAX_BUNDLE_PARTS),
+            ("Shared", MAX_VALUE_PARTS),
+            ("Own", MAX_VALUE_PARTS),
+        ],
         *[("Reg_Node", MAX_VALUE_PARTS), ("Grant", MAX_PARTS), ("Force_Move", MAX_PARTS), ("Migrate", MAX_PARTS)],
     ],
 )
