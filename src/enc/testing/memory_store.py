@@ -150,6 +150,9 @@ class MemoryStore(PushMemory):
                 self._charge(step.event)
                 self._push(step)
 
+    def write_nodes(self, enclave: bytes, nodes: Sequence[tuple[bytes, bytes]]) -> None:
+        self._all[enclave].memory.tree_nodes.update(nodes)
+
     def _charge(self, event: Event) -> None:
         used = self.usage(event.from_)
         size = len((event.content or "").encode())
@@ -176,6 +179,10 @@ class MemoryStore(PushMemory):
     def load(self, enclave: bytes, policy: Policy | None = None) -> EnclaveState | None:
         found = self._all.get(enclave)
         return found.state if found else None
+
+    def manifest(self, enclave: bytes) -> str | None:
+        found = self._all.get(enclave)
+        return found.events[0].content if found else None
 
     def count(self) -> int:
         return sum(not found.purged for found in self._all.values())

@@ -12,6 +12,7 @@ from enc.core.errors import (
     Unavailable,
 )
 from enc.core.machine import enclave
+from enc.core.machine.early_tree import MAX_PENDING
 from enc.core.machine.enclave import apply, checkpoint_root, next_timestamp, state_hash
 from enc.core.machine.memory import EnclaveMemory
 from enc.core.machine.replay import Replay
@@ -222,7 +223,7 @@ def test_a_state_carries_no_more_than_max_pending() -> None:
     assert len(world.state.pending) == 153
     more = [{"type": "Move", **move(f"visitor {i}", "OUTSIDER", "GUEST")} for i in range(104)]
     world.send("alice", "AC_Bundle", {"operations": more[:103]})
-    assert len(world.state.pending) == enclave.MAX_PENDING == 256
+    assert len(world.state.pending) == MAX_PENDING == 256
     world.send("alice", "AC_Bundle", {"operations": more[103:]})
     assert world.state.pending == {}
     assert [world.bitmask(name) for name in ("guest 0", "guest 149", "visitor 103")] == [1, 2, 2]

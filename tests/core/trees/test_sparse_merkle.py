@@ -13,9 +13,11 @@ from msgspec.structs import replace
 from enc.core.errors import InvalidProof, MisuseError
 from enc.core.primitives.hashing import EMPTY_HASH, H
 from enc.core.primitives.types import StateProof
-from enc.core.trees.sparse_merkle import check_state, get, hash_leaves, leaves, prove, update
+from enc.core.trees.sparse_merkle import check_state, get, hash_leaves, is_node, leaves, prove, update
 from enc.core.trees.state_key import identity_key, status_key, tree_key
+from enc.core.trees.stepwise_update import update_in_steps
 from tests.core.strategies import CountingStore, examples, flip, flips
+from tests.steps import run_steps
 from tests.tiers import rounds
 
 DEPTH = 168
@@ -152,7 +154,11 @@ def test_any_history_agrees_with_the_rules_and_the_dictionary(history: tuple[lis
     pool, batches = history
     tree, past = Tree(), []
     for changes in batches:
+        before, stored = tree.root, dict(tree.store.tree_nodes)
+        root, stepwise = run_steps(update_in_steps(tree.store, before, changes, step=2))
         nodes = tree.apply(changes)
+        assert root == tree.root
+        assert {**stored, **stepwise} == tree.store.tree_nodes, "steps leave nothing superfluous"
         assert set(nodes) <= set(tree.reachable()), "every stored node is reachable from a root"
         check_everything(tree, pool)
         past.append((tree.root, dict(tree.model)))
@@ -172,6 +178,18 @@ def test_proofs_are_the_naive_ones(chosen: dict[int, bytes], pool: list[bytes]) 
     tree = built(model)
     for key in pool:
         assert prove(tree.store, tree.root, key) == naive_proof(model, key)
+
+
+@given(key_pools(), st.data())
+def test_a_record_belongs_under_its_own_hash_only(pool: list[bytes], data: st.DataObject) -> None:
+    stored = built({key: sha256(key).digest() for key in pool}).store.tree_nodes
+    assert all(is_node(each, record) for each, record in stored.items())
+    each = data.draw(st.sampled_from(sorted(stored)))
+    assert not is_node(flip(each, data.draw(st.integers(0, 8 * len(each) - 1))), stored[each])
+    bit = 8 * len(stored[each]) - data.draw(st.integers(1, 160))  # the hash does not cover a fork's depth
+    assert not is_node(each, flip(stored[each], bit))
+    assert not is_node(each, stored[each][: data.draw(st.integers(0, len(stored[each]) - 1))])
+    assert not is_node(each, stored[each] + b"\x00")
 
 
 @examples(50)

@@ -192,7 +192,7 @@ DAMAGE: list[tuple[str, int | None, str, str]] = [
     ("life", 17, "missing", f"UPDATE tree_nodes SET hash = flip(hash, 0) WHERE {ROOT}"),
     ("life", 17, LOG, f"UPDATE tree_nodes SET record = flip(record, 30) WHERE {ROOT}"),
     ("life", 17, "missing", f"DELETE FROM tree_nodes WHERE {ROOT}"),
-    ("life", None, "tree_nodes: there are too many", "INSERT INTO tree_nodes VALUES ({life}, zeroblob(32), x'00')"),
+    ("life", None, "not a node of a tree", "INSERT INTO tree_nodes VALUES ({life}, zeroblob(32), x'00')"),
     ("purged", None, "rows of tree_nodes are left", "INSERT INTO tree_nodes VALUES ({purged}, zeroblob(32), x'00')"),
     # log_nodes
     ("life", 11, "log node 0, 2: missing", "UPDATE log_nodes SET e = 1000 WHERE e = {life} AND level = 0 AND i = 2"),

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from enc.core.errors import EncError, InvalidCommit, Unavailable
+from enc.core.errors import EncError, EnclaveNotFound, InvalidCommit, InvalidHash, Unavailable
 from enc.core.log.commit import build_commit, build_manifest, wire_commit
 from enc.core.machine.state import EnclaveState
 from enc.core.primitives.encoding import compact_json
@@ -17,12 +17,14 @@ from enc.node.sequence.admission import CommitValidator
 from enc.node.sequence.admitted import AdmittedCommit, CommitOutcome
 from enc.node.sequence.sequencer import Sequencer, SequencerSettings
 from enc.node.sequence.state_cache import StateCache
-from enc.node.store.store_interface import Usage
+from enc.node.store.sqlite.store import SqliteStore
+from enc.node.store.store_interface import Store, Usage
 from enc.runtime.rate_limit import RateLimiter
 from enc.testing.memory_store import MemoryStore
 from tests.core.world import LIFETIME, START, person, pub
 from tests.node.admission_setup import admitting, codes, founds, outcome
 from tests.node.served import NODE, SMALL, Clock, Served, bad, good, sqlite
+from tests.node.store_host import Host
 
 # Who may found enclaves
 
@@ -68,10 +70,9 @@ class Unloaded(StateCache):
         raise AssertionError("the state was loaded")
 
 
-def test_a_manifest_with_the_id_of_another_enclave_is_rejected_before_that_is_loaded() -> None:
-    store = MemoryStore()
-    validator = CommitValidator(
-        Unloaded(store),
+def make_validator(states: StateCache, store: Store) -> CommitValidator:
+    return CommitValidator(
+        states,
         store,
         lambda: START,
         RateLimiter(0, 1, lambda: 0.0),
@@ -79,9 +80,28 @@ def test_a_manifest_with_the_id_of_another_enclave_is_rejected_before_that_is_lo
         max_manifest=1 << 18,
         may_create=lambda identity: True,
     )
+
+
+def test_a_manifest_with_the_id_of_another_enclave_is_rejected_before_that_is_loaded() -> None:
+    store = MemoryStore()
+    validator = make_validator(Unloaded(store), store)
     commit = build_commit(person("alice"), b"c" * 32, "Manifest", compact_json(SMALL), START + LIFETIME)
     with pytest.raises(InvalidCommit, match="not the id of the enclave"):
         validator.check_before_signature(commit)
+
+
+def test_no_state_is_loaded_for_a_commit_without_a_signature(tmp_path: Path) -> None:
+    store = SqliteStore(tmp_path / "enc.db")
+    enclave = Host(store).found()
+    validator = make_validator(Unloaded(store), store)
+    commit = build_commit(person("alice"), enclave, "message", "hello", START + LIFETIME)
+    assert validator.check_before_signature(commit) is None
+    with pytest.raises(InvalidHash):
+        validator.check_before_signature(replace(commit, exp=commit.exp + 1))
+    with pytest.raises(EnclaveNotFound):
+        validator.check_before_signature(build_commit(person("alice"), bytes(32), "message", "", START + LIFETIME))
+    with pytest.raises(AssertionError, match="the state was loaded"):
+        validator.check_after_signature(AdmittedCommit(commit))
 
 
 def test_the_signature_is_checked_before_the_operators_list() -> None:

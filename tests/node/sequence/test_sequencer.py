@@ -2,6 +2,7 @@
 
 import threading
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,8 +11,10 @@ from enc.core.errors import Duplicate, EncError, EnclaveNotFound, Expired, Unaut
 from enc.core.log.commit import build_commit, build_manifest
 from enc.core.log.receipt import parse_receipt
 from enc.core.machine import enclave as machine
+from enc.core.machine.state import EnclaveState
 from enc.core.primitives.encoding import compact_json
 from enc.core.primitives.types import Receipt
+from enc.core.rules.policy_types import Policy
 from enc.node.limits.quota import Quota
 from enc.node.sequence import sequencer as sequencer_module
 from enc.node.sequence import state_cache as directory_module
@@ -19,6 +22,8 @@ from enc.node.sequence.admitted import AdmittedCommit, CommitOutcome
 from enc.node.sequence.checkpoint import MAX_HOLD_MS
 from enc.node.sequence.sequencer import Sequencer, SequencerSettings
 from enc.node.sequence.state_cache import StateCache
+from enc.node.store.sqlite import store as sqlite_store_module
+from enc.node.store.sqlite.store import SqliteStore
 from enc.node.store.steps import Step
 from enc.testing.memory_store import MemoryStore
 from tests.core.world import START, person
@@ -140,20 +145,51 @@ def test_after_a_slice_of_sealing_commits_come_first(host: Host, monkeypatch: py
     assert sealed(host, enclaves) == 3
 
 
-def test_states_that_must_be_loaded_for_sealing_are_loaded_one_at_a_time(
-    host: Host, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(sequencer_module, "COLD_SEAL_PAUSE", 1e12)
-    monkeypatch.setattr(sequencer_module, "SEAL_PAUSE_S", 0.0)
-    enclaves = [host.found(meta={"n": n}) for n in range(4)]
-    for enclave in enclaves[:3]:
+def unload(host: Host, *enclaves: bytes) -> None:
+    """Drop the states from memory, and all that refers to their rules."""
+    host.steps.clear()
+    for enclave in enclaves:
         host.sequencer._states.forget(enclave)
-    host.sequencer._states._policies.clear()  # the store in memory refers to all of them
+        assert enclave not in host.sequencer._states
+
+
+def test_to_seal_bundles_of_enclaves_that_left_memory_no_rules_are_parsed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    host = Host(SqliteStore(tmp_path / "enc.db"))
+    enclaves = [host.found(meta={"n": n}) for n in range(3)]
+    unload(host, *enclaves[:2])
     host.now += 2_000
-    assert sealed(host, enclaves) == 2, "one that is loaded, and the one in memory"
-    assert sealed(host, enclaves) == 2
-    host.sequencer._cold_seal_due = 0
-    assert sealed(host, enclaves) == 3
+    with monkeypatch.context() as patch:
+        patch.setattr(sqlite_store_module, "parse_manifest", None)
+        assert sealed(host, enclaves) == 3
+        assert all(each not in host.sequencer._states for each in enclaves[:2])
+    for enclave in enclaves:
+        assert host.send(enclave, "alice", "message", "later").seq == 1
+        loaded = host.store.load(enclave)
+        assert loaded is not None
+        assert loaded.log.size == 1
+        assert loaded.bundle is not None
+
+
+def test_a_state_that_was_loaded_while_its_bundle_was_sealed_is_loaded_again(tmp_path: Path) -> None:
+    host = Host(SqliteStore(tmp_path / "enc.db"))
+    enclave, states = host.found(), host.sequencer._states
+    unload(host, enclave)
+    load, calls = host.store.load, list[bytes]()
+
+    def slow_load(enclave: bytes, policy: Policy | None = None) -> EnclaveState | None:
+        loaded = load(enclave, policy)
+        calls.append(enclave)
+        if len(calls) == 1:
+            host.now += 2_000
+            assert sealed(host, [enclave]) == 1
+        return loaded
+
+    host.store.load = slow_load  # type: ignore[method-assign]
+    state = states.get(enclave)
+    assert state is not None
+    assert state.log.size == 1
 
 
 def test_nothing_is_told_before_it_is_written() -> None:

@@ -26,6 +26,7 @@ from enc.core.errors import (
     Unavailable,
 )
 from enc.core.log.commit import MAX_EXP_WINDOW_MS, SKEW_MS
+from enc.core.machine.early_tree import MAX_PENDING, EarlyTree
 from enc.core.machine.state import ClosedBundle, EnclaveState, NoState, StoredEnclave, Transition, view
 from enc.core.primitives.hashing import log_leaf, sha256
 from enc.core.primitives.types import Commit, Event, KeyRecord
@@ -38,10 +39,6 @@ from enc.core.trees.bundle import closes_after, closes_before, open_bundle
 from enc.core.trees.merkle_log import LogNodes
 from enc.core.trees.sparse_merkle import TreeNodes, hash_leaves
 from enc.core.trees.state_key import LIFECYCLE_KEY
-
-MAX_PENDING = 256
-"""Maximum number of pending changes before they are written into the tree, even inside a bundle: the
-next event may have to write them all besides its own."""
 
 _ENDS_AS: dict[str, Lifecycle] = {
     "Pause": "paused",
@@ -174,11 +171,20 @@ class _NothingStored:
         raise KeyError(node_hash)
 
 
-def apply(state: EnclaveState, event: Event, effects: Effects, reader: sparse_merkle.TreeNodeReader) -> Transition:
-    """Return the enclave after `event`, whose commit `judge` allowed with these effects."""
+def apply(
+    state: EnclaveState,
+    event: Event,
+    effects: Effects,
+    reader: sparse_merkle.TreeNodeReader,
+    early: EarlyTree = EarlyTree(),  # noqa: B008
+) -> Transition:
+    """Return the enclave after `event`, whose commit `judge` allowed with these effects.
+
+    `early`: updates of the tree whose new nodes are stored already.
+    """
     if (plain := _plain(state, event, effects)) is not None:
         return plain
-    step = _Step(state, reader)
+    step = _Step(state, reader, early)
     if state.bundle is not None and closes_before(state.bundle, event, state.policy.bundle):
         step.close()
     leaves = step.leaves
@@ -243,8 +249,13 @@ def seal(state: EnclaveState, clock: int, reader: sparse_merkle.TreeNodeReader) 
 class _Step:
     """One transition under construction: the state so far, and what must be stored for it."""
 
-    def __init__(self, state: EnclaveState, reader: sparse_merkle.TreeNodeReader) -> None:
-        self.state, self._reader = state, reader
+    def __init__(
+        self,
+        state: EnclaveState,
+        reader: sparse_merkle.TreeNodeReader,
+        early: EarlyTree = EarlyTree(),  # noqa: B008
+    ) -> None:
+        self.state, self._reader, self._early = state, reader, early
         self.leaves: dict[bytes, bytes | None] = {}
         self.closed: list[ClosedBundle] = []
         self.flushed = False
@@ -257,8 +268,10 @@ class _Step:
 
     def flush(self) -> None:
         """Write the pending changes into the tree."""
-        root, nodes = sparse_merkle.update(self, self.state.root, self.state.pending)
-        self.tree_nodes.update(nodes)
+        root = self._early.find(self.state.root, self.state.pending)
+        if root is None:
+            root, nodes = sparse_merkle.update(self, self.state.root, self.state.pending)
+            self.tree_nodes.update(nodes)
         self.flushed = True
         self.state = replace(self.state, root=root, pending={})
 

@@ -325,6 +325,34 @@ def update(reader: TreeNodeReader, root: bytes, changes: Mapping[bytes, bytes | 
     return tree or EMPTY, batch.nodes
 
 
+def children(record: bytes) -> tuple[bytes, ...]:
+    """Return the hashes of the two nodes below a stored fork; a leaf has none."""
+    return (record[-66:-34], record[-32:]) if record[0] else ()
+
+
+def is_node(node_hash: bytes, record: bytes) -> bool:
+    """Return whether a record is exactly what some tree stores under this hash."""
+    if len(record) < 2:
+        return False
+    if record[0] == 1 and record[1] < DEPTH and len(record) == 68 + (record[1] + 7 >> 3):
+        depth, number = record[1], _path(record)
+        key, node = number.to_bytes(KEY_SIZE, "big"), _node(record[-66:])
+        top = _top(key, node, depth, node_hash)
+        return top is not None and record[:-66] == _fork_head(depth, number)
+    if record[0] == 0 and 23 + record[1] <= len(record):
+        key, node = record[2:23], _leaf(record[2:23], _value(record))
+        top = _top(key, node, DEPTH, node_hash)
+        return top is not None and record[23 + record[1] :] == _leaf_up(key, b"", node, DEPTH, top)[1]
+    return False
+
+
+def _top(key: bytes, node: bytes, depth: int, wanted: bytes) -> int | None:
+    """Return the depth at which the run along `key` has the wanted hash, if it has."""
+    while node != wanted and depth:
+        depth, node = depth - 1, _climb(key, node, depth, depth - 1)
+    return depth if node == wanted else None
+
+
 def get(reader: TreeNodeReader, root: bytes, key: bytes) -> bytes | None:
     """Return the value at `key` under `root`; None if there is none."""
     for record in _walk(reader, root, key):

@@ -98,15 +98,22 @@ class CommitValidator:
         return commit.type == "Manifest" or commit.enclave in self._states
 
     def check_before_signature(self, commit: Commit) -> Policy | None:
-        """Run the checks before the signature; return the enclave's rules if it exists."""
+        """Run the checks before the signature; return the enclave's rules if they need not be parsed."""
         if commit.type == "Manifest":
             self._check_manifest(commit)
             return None
+        policy = self._rules(commit) if self.is_quick(commit) else None
+        version = policy.enc_v if policy is not None else self._states.version(commit.enclave)
+        if version is None:
+            raise EnclaveNotFound("no such enclave on this node")
+        check_hash(commit, version)
+        self._check_time(commit)
+        return policy
+
+    def _rules(self, commit: Commit) -> Policy:
         state = self._states.get(commit.enclave)
         if state is None:
             raise EnclaveNotFound("no such enclave on this node")
-        check_hash(commit, state.policy.enc_v)
-        self._check_time(commit)
         return state.policy
 
     def _check_manifest(self, commit: Commit) -> None:
@@ -132,8 +139,10 @@ class CommitValidator:
             admitted = replace(admitted, policy=policy, judgement=Judgement(None, policy, effects))
             urls: Sequence[str] = [change.url for change in effects.endpoints if change.url is not None]
         else:
-            rules = admitted.policy
-            urls = rules.dialect.endpoints(commit) if rules is not None and commit.type in REGISTERING else ()
+            # Only now that it is signed may a commit make the node load the state.
+            policy = admitted.policy or self._rules(commit)
+            admitted = replace(admitted, policy=policy)
+            urls = policy.dialect.endpoints(commit) if commit.type in REGISTERING else ()
         check_endpoints(urls, allow_private=self._private_endpoints)
         return admitted
 

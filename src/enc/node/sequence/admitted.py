@@ -6,6 +6,7 @@ from msgspec import Struct
 
 from enc.core.errors import Duplicate, EncError
 from enc.core.log.receipt import build_receipt, wire_receipt
+from enc.core.machine.early_tree import EarlyTree
 from enc.core.machine.enclave import judge_manifest
 from enc.core.machine.state import EnclaveState
 from enc.core.primitives.types import Commit, Event, Receipt
@@ -19,18 +20,21 @@ class Judgement(Struct, frozen=True):
     policy: Policy | None
     """The rules that a Manifest states."""
     result: Effects | EncError
+    early: EarlyTree = EarlyTree()
+    """The tree after the commit, if its nodes are stored already."""
 
     def effects_in(self, state: EnclaveState | None) -> Effects | None:
         """Return the effects, or raise the error, if the commit is judged alike in this state;
         otherwise return None.
         """
-        if not self._holds_in(state):
+        if not self.holds_in(state):
             return None
         if isinstance(self.result, EncError):
             raise self.result
         return self.result
 
-    def _holds_in(self, state: EnclaveState | None) -> bool:
+    def holds_in(self, state: EnclaveState | None) -> bool:
+        """Return whether the commit is judged alike in this state."""
         before = self.state
         if before is None or state is None:
             return before is state

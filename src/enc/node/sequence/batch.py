@@ -24,6 +24,8 @@ class CommitBatch:
         """
         self.overlays: dict[bytes, BatchOverlay] = {}
         self.steps: list[Step] = []
+        self.unloaded: list[bytes] = []
+        """Enclaves whose bundle it closes although their state is not in memory."""
 
 
 class StepBuilder:

@@ -1,9 +1,8 @@
 """Prepares commits that take long, step by step between two batches, so that others do not wait.
 
 An AC_Bundle has up to 1,000 operations, and a Manifest may name as many identities: judging it and
-hashing the leaves that it writes takes up to a tenth of a second. A commit that is prepared is then
-sequenced as any other, but its effects are known. If the enclave's leaves have changed meanwhile,
-it is judged again.
+writing its leaves takes up to a tenth of a second (`long_judgement`). A commit that is prepared is
+then sequenced as any other, but its effects are known.
 
 Senders take turns by the time that their commits take: addresses among themselves, and the
 identities of one address. The commits of a sender stay in order: one that needs no preparation
@@ -12,19 +11,16 @@ waits behind one that does.
 
 import time
 from collections import Counter
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 
 from msgspec.structs import replace
 
-from enc.core.errors import EncError
-from enc.core.machine import enclave as machine
-from enc.core.machine.state import EnclaveState, StoredEnclave
 from enc.core.primitives.types import Commit
-from enc.core.trees.sparse_merkle import hash_leaves
 from enc.node.ops.internal_errors import internal_error
-from enc.node.sequence.admitted import AdmittedCommit, Judgement, judged_manifest
+from enc.node.sequence.admitted import AdmittedCommit, Judgement
 from enc.node.sequence.content_parts import PARSED
+from enc.node.sequence.long_judgement import Judging
 from enc.node.sequence.state_cache import StateCache
 from enc.runtime.fair_queue import FairQueue, Turn
 
@@ -45,23 +41,7 @@ SLICE_S = 0.003
 MAX_WAITING = 1 << 20
 """More commits than the intake lets in."""
 
-Judging = Generator[None, None, Judgement]
 _Sender = tuple[str, bytes]
-
-
-def judge_in_steps(
-    admitted: AdmittedCommit, state: EnclaveState | None, reader: StoredEnclave, sequencer: bytes
-) -> Judging:
-    """Judge an AC_Bundle or a Manifest in the enclave's present state; None: it does not exist."""
-    try:
-        if state is not None:
-            effects = yield from machine.judge_in_steps(state, admitted.commit, reader, sequencer=sequencer)
-            return Judgement(state, None, effects)
-        policy, effects = judged_manifest(admitted)
-        yield from hash_leaves(effects.writes)
-        return Judgement(None, policy, effects)
-    except EncError as e:
-        return Judgement(state, None, e)
 
 
 class _Job:

@@ -21,10 +21,12 @@ from enc.core.errors import EncError, EnclaveNotFound, Unavailable
 from enc.core.log.event import finalize
 from enc.core.log.receipt import build_receipt
 from enc.core.machine import enclave as machine
+from enc.core.machine.early_tree import EarlyTree
 from enc.core.machine.state import EnclaveState
 from enc.core.primitives.signing import PrivateKey
 from enc.core.primitives.types import Event, Receipt
 from enc.core.rules.content import revised_id
+from enc.core.rules.manifest_header import read_bundle_rules
 from enc.core.rules.policy_types import Effects
 from enc.node.limits.quota import NO_QUOTA, Quota, Spending
 from enc.node.ops.internal_errors import internal_error
@@ -33,7 +35,8 @@ from enc.node.sequence.batch import CommitBatch, StepBuilder
 from enc.node.sequence.batch_overlay import BatchOverlay, NodeCache
 from enc.node.sequence.checkpoint import Checkpoint, MigrateHolds
 from enc.node.sequence.clock_guard import ClockGuard
-from enc.node.sequence.preparation import Judging, Preparation, judge_in_steps
+from enc.node.sequence.long_judgement import LongJudgement
+from enc.node.sequence.preparation import Preparation
 from enc.node.sequence.recipients import RecipientCache
 from enc.node.sequence.state_cache import StateCache
 from enc.node.store.spent_requests import SpentRequest
@@ -46,10 +49,6 @@ MAX_SEALS = 4096
 """Maximum number of idle bundles that one transaction looks at."""
 SEAL_S, SEAL_PAUSE_S = 0.02, 0.05
 """Seconds for which one transaction closes them; seconds until the next one does if some are left."""
-COLD_SEAL_PAUSE = 6
-"""After a state was loaded, overdue bundles of enclaves whose state is not in memory wait for this
-multiple of the time that it took.
-"""
 IDLE_S = 0.2
 """Seconds after which an idle sequencer looks for bundles to seal."""
 PAUSE_S = 0.001
@@ -96,8 +95,9 @@ class Sequencer:
         self._recipients = RecipientCache(store)
         self._steps = StepBuilder(key, self._recipients)
         self._holds = MigrateHolds()
-        self._preparation = Preparation(self._judge_in_steps, self._states)
-        self._is_sealing, self._seal_due, self._cold_seal_due = False, 0.0, 0.0
+        long_judgement = LongJudgement(store, key.public, clock, self._states, self._cache, settings.quota)
+        self._preparation = Preparation(long_judgement.judge, self._states)
+        self._is_sealing, self._seal_due = False, 0.0
         """Whether overdue bundles are left for the next batch."""
         self._unsealed: set[bytes] = set()
         """Enclaves that could not be sealed since the start."""
@@ -189,11 +189,6 @@ class Sequencer:
             self.run_once(ready)
             self._preparation.settle()
 
-    def _judge_in_steps(self, admitted: AdmittedCommit) -> Judging:
-        enclave = admitted.commit.enclave
-        state = self._states.get(enclave)
-        return judge_in_steps(admitted, state, BatchOverlay(self._store, enclave, state, self._cache), self._key.public)
-
     def _take(self, wait_s: float) -> tuple[list[AdmittedCommit], list[Callable[[], None]], bool]:
         """Return the waiting commits up to the batch limit, the calls to run after them, and
         whether to continue.
@@ -269,10 +264,12 @@ class Sequencer:
                 if overlay.state.migrated:
                     self._holds.end(enclave)
             self._cache.put(overlay.nodes.items())
+        for enclave in batch.unloaded:  # another thread may have loaded it meanwhile
+            self._states.forget(enclave)
         return None
 
     def _fail(self, batch: CommitBatch, error: EncError) -> EncError:
-        for enclave in batch.overlays:
+        for enclave in (*batch.overlays, *batch.unloaded):
             self._states.forget(enclave)
             self._recipients.forget(enclave)
         return error
@@ -296,21 +293,22 @@ class Sequencer:
             event = finalize(commit, self._key, timestamp, 0)
             transition = machine.apply_manifest(event, policy, effects)
         else:
-            effects = self._judge(admitted, state, overlay)
+            effects, early = self._judge(admitted, state, overlay)
             timestamp = machine.next_timestamp(state, commit, batch.now)
             event = finalize(commit, self._key, timestamp, state.seq + 1)
-            transition = machine.apply(state, event, effects, overlay)
+            transition = machine.apply(state, event, effects, overlay, early)
         target = overlay.target(revised_id(event)) if event.type in ("Update", "Delete") else None
         self._steps.add(batch, overlay, transition, event, effects, target)
         batch.spending.charge(commit)
         batch.committed[commit.hash] = event
         return event
 
-    def _judge(self, admitted: AdmittedCommit, state: EnclaveState, overlay: BatchOverlay) -> Effects:
-        effects = None if admitted.judgement is None else admitted.judgement.effects_in(state)
-        if effects is None:
-            return machine.judge(state, admitted.commit, overlay, sequencer=self._key.public)
-        return effects
+    def _judge(self, admitted: AdmittedCommit, state: EnclaveState, overlay: BatchOverlay) -> tuple[Effects, EarlyTree]:
+        known = admitted.judgement
+        effects = None if known is None else known.effects_in(state)
+        if known is None or effects is None:
+            return machine.judge(state, admitted.commit, overlay, sequencer=self._key.public), EarlyTree()
+        return effects, known.early
 
     def _overlay(self, enclave: bytes, batch: CommitBatch) -> BatchOverlay:
         overlay = batch.overlays.get(enclave)
@@ -320,11 +318,7 @@ class Sequencer:
         return overlay
 
     def _seal(self, batch: CommitBatch) -> None:
-        """Close bundles whose time is up and that no event closed, for one slice.
-
-        A state that must be loaded first takes long if its Manifest is large: after such a one, others
-        like it wait for several times as long as it took.
-        """
+        """Close bundles whose time is up and that no event closed, for one slice."""
         began = time.perf_counter()
         if began < self._seal_due:
             return
@@ -332,14 +326,10 @@ class Sequencer:
         for enclave in self._store.overdue(batch.now, MAX_SEALS + len(self._unsealed)):
             if enclave in self._unsealed:
                 continue
-            now, is_cold = time.perf_counter(), enclave not in self._states
-            if now - began >= SEAL_S or (is_cold and now < self._cold_seal_due):
+            if time.perf_counter() - began >= SEAL_S:
                 self._is_sealing = True
-                continue
+                break
             self._try_to_seal(enclave, batch)
-            if is_cold:
-                ended = time.perf_counter()
-                self._cold_seal_due = ended + COLD_SEAL_PAUSE * (ended - now)
         if self._is_sealing:
             self._seal_due = time.perf_counter() + SEAL_PAUSE_S
 
@@ -354,9 +344,20 @@ class Sequencer:
             batch.overlays.pop(enclave, None)
 
     def _seal_one(self, enclave: bytes, batch: CommitBatch) -> None:
-        overlay = self._overlay(enclave, batch)
+        overlay = self._overlay_to_seal(enclave, batch)
         if overlay.state is None or overlay.state.sequencer != self._key.public:
             return
         transition = machine.seal(overlay.state, batch.now, overlay)
         if transition is not None:
             self._steps.add(batch, overlay, transition, None, Effects())
+
+    def _overlay_to_seal(self, enclave: bytes, batch: CommitBatch) -> BatchOverlay:
+        """Return the batch's overlay, or one of its own for a state that is not in memory: to close
+        a bundle, no rules are parsed.
+        """
+        if enclave in batch.overlays or enclave in self._states:
+            return self._overlay(enclave, batch)
+        manifest = self._store.manifest(enclave)
+        state = None if manifest is None else self._store.load(enclave, read_bundle_rules(manifest))
+        batch.unloaded.append(enclave)
+        return BatchOverlay(self._store, enclave, state, self._cache)

@@ -9,6 +9,7 @@ from collections import OrderedDict
 from weakref import WeakValueDictionary
 
 from enc.core.machine.state import EnclaveState
+from enc.core.rules.manifest_header import read_version
 from enc.core.rules.policy_types import Policy
 from enc.node.store.store_interface import Store
 
@@ -18,6 +19,13 @@ MAX_WEIGHT = 4 << 20
 """Maximum size of the Manifests of cached states: a policy may take sixty times its Manifest's size
 in memory.
 """
+
+
+class _Load:
+    """A state that a thread is loading."""
+
+    def __init__(self, enclave: bytes) -> None:
+        self.enclave, self.is_stale = enclave, False
 
 
 class StateCache:
@@ -32,6 +40,7 @@ class StateCache:
         """
         self._weights: dict[bytes, int] = {}
         self._weight = 0
+        self._loads: list[_Load] = []
         self._lock = threading.Lock()
 
     def __len__(self) -> int:
@@ -48,14 +57,35 @@ class StateCache:
             if state is not None:
                 self._states.move_to_end(enclave)
                 return state
-        loaded = self._store.load(enclave, self._policies.get(enclave))
-        return None if loaded is None else self.put(loaded)
+            load = _Load(enclave)
+            self._loads.append(load)
+        try:
+            loaded = self._store.load(enclave, self._policies.get(enclave))
+            with self._lock:
+                if not load.is_stale:
+                    return None if loaded is None else self._put(loaded)
+        finally:
+            with self._lock:
+                self._loads.remove(load)
+        return self.get(enclave)
+
+    def version(self, enclave: bytes) -> int | None:
+        """Return the version of the enclave's rules without loading its state; None if it does not
+        exist here.
+        """
+        state = self._states.get(enclave)
+        if state is not None:
+            return state.policy.enc_v
+        manifest = self._store.manifest(enclave)
+        return None if manifest is None else read_version(manifest)
 
     def forget(self, enclave: bytes) -> None:
-        """Drop a state, so that it is loaded again: a write that was reported as failed may have
-        reached the disk.
+        """Drop a state, so that it is loaded again: it was changed elsewhere, or a write that was
+        reported as failed may have reached the disk.
         """
         with self._lock:
+            for load in self._loads:
+                load.is_stale = load.is_stale or load.enclave == enclave
             if self._states.pop(enclave, None) is not None:
                 self._weight -= self._weights.pop(enclave)
 
@@ -64,17 +94,20 @@ class StateCache:
         the last write.
         """
         with self._lock:
-            known = self._states.get(state.enclave)
-            if known is None:
-                self._weights[state.enclave] = weight = state.policy.size
-                self._weight += weight
-                self._policies[state.enclave] = state.policy
-            if known is None or _age(known) <= _age(state):
-                self._states[state.enclave] = known = state
-            self._states.move_to_end(state.enclave)
-            while len(self._states) > self._capacity or (self._weight > MAX_WEIGHT and len(self._states) > 1):
-                self._weight -= self._weights.pop(self._states.popitem(last=False)[0])
-            return known
+            return self._put(state)
+
+    def _put(self, state: EnclaveState) -> EnclaveState:
+        known = self._states.get(state.enclave)
+        if known is None:
+            self._weights[state.enclave] = weight = state.policy.size
+            self._weight += weight
+            self._policies[state.enclave] = state.policy
+        if known is None or _age(known) <= _age(state):
+            self._states[state.enclave] = known = state
+        self._states.move_to_end(state.enclave)
+        while len(self._states) > self._capacity or (self._weight > MAX_WEIGHT and len(self._states) > 1):
+            self._weight -= self._weights.pop(self._states.popitem(last=False)[0])
+        return known
 
 
 def _age(state: EnclaveState) -> tuple[int, int]:

@@ -87,11 +87,17 @@ class ReadRights(Struct, frozen=True):
 class Store(PushStore, Protocol):
     """Every method may raise Unavailable. Any thread may read; only one thread at a time may write.
 
-    Only `load`, `enclaves` and `is_purged` find a purged enclave.
+    Only `load`, `manifest`, `enclaves` and `is_purged` find a purged enclave.
     """
 
     def write(self, steps: Sequence[Step], clock: int) -> None:
         """Store all steps durably, or none, and record that the node's clock has shown this time."""
+        ...
+
+    def write_nodes(self, enclave: bytes, nodes: Sequence[tuple[bytes, bytes]]) -> None:
+        """Store tree nodes of an existing enclave, each with its hash, before the step that refers
+        to them. They become durable with the next `write`.
+        """
         ...
 
     def clock(self) -> int:
@@ -114,6 +120,10 @@ class Store(PushStore, Protocol):
         """Return the latest state; None if the enclave does not exist. `policy`: its rules, if they are
         known; otherwise the Manifest is parsed.
         """
+        ...
+
+    def manifest(self, enclave: bytes) -> str | None:
+        """Return the Manifest's content; None if the enclave does not exist."""
         ...
 
     def count(self) -> int:

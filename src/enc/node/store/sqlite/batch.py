@@ -26,6 +26,7 @@ from enc.node.store.steps import Step
 MAX_KINDS = 65_536
 """Number of kinds whose row numbers a writer caches."""
 
+INSERT_NODES = "INSERT OR IGNORE INTO tree_nodes"
 ERASE = "UPDATE events SET content = NULL, auto_delete = NULL"
 
 _encode = Encoder().encode
@@ -201,7 +202,7 @@ class Batch:
         bulk_insert(db, f"INSERT INTO events ({PLAIN})", self._plain, row=PLAIN_ROW)
         bulk_insert(db, "INSERT INTO events", self._events)
         bulk_insert(db, "INSERT INTO tags", self._tags)
-        bulk_insert(db, "INSERT OR IGNORE INTO tree_nodes", self._tree)
+        bulk_insert(db, INSERT_NODES, self._tree)
         bulk_insert(db, "INSERT INTO log_nodes", self._log)
         bulk_insert(db, "INSERT INTO bundles", self._bundles)
         for statement, rows in (

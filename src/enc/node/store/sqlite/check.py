@@ -19,6 +19,7 @@ from msgspec import Struct
 
 from enc.core.machine.state import EnclaveState
 from enc.core.primitives.types import Event
+from enc.core.trees.sparse_merkle import is_node
 from enc.core.trees.state_key import DELETED
 from enc.node.store.sqlite.event_rows import MAX_SEQ, SqlRow, first8, id_of, key_of, pack_event, tags_of
 from enc.node.store.sqlite.purge import DONE
@@ -148,15 +149,25 @@ class RowCheck:
         size = state.log.size
         counts = {
             "tags": self._tags,
-            "tree_nodes": self._scratch.execute("SELECT count(*) FROM made").fetchone()[0],
             "log_nodes": 2 * size - size.bit_count(),
             "bundles": size,
             "records": records,
         }
         yield from self._beyond(state.seq)
+        if self._count("tree_nodes") != self._scratch.execute("SELECT count(*) FROM made").fetchone()[0]:
+            yield from self._check_early_nodes()
         for table, count in counts.items():
             if self._count(table) != count:
                 yield self._stray_tag() if table == "tags" else None, f"{table}: there are too many rows"
+
+    def _check_early_nodes(self) -> Iterator[StoreFinding]:
+        """Check the nodes that the log does not need: they were stored early, for a commit that was
+        rejected, or before the node died.
+        """
+        for node_hash, record in self._db.execute("SELECT hash, record FROM tree_nodes WHERE e = ?", (self._e,)):
+            is_made = self._scratch.execute("SELECT 1 FROM made WHERE hash = ?", (node_hash,)).fetchone()
+            if not is_made and not is_node(node_hash, record):
+                yield None, f"tree_nodes: {node_hash.hex()}: not a node of a tree"
 
     def _beyond(self, last_seq: int) -> Iterator[StoreFinding]:
         """Report events after the first gap, where pages end."""

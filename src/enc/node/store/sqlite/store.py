@@ -21,7 +21,8 @@ from enc.core.rules.policy_types import Policy
 from enc.node.store.events import EventWithStatus, RawEvent, SearchItem
 from enc.node.store.spent_requests import SpentRequest
 from enc.node.store.sqlite import purge
-from enc.node.store.sqlite.batch import ERASE, Batch
+from enc.node.store.sqlite.batch import ERASE, INSERT_NODES, Batch
+from enc.node.store.sqlite.bulk_insert import bulk_insert
 from enc.node.store.sqlite.connection import AfterCommit
 from enc.node.store.sqlite.database import NodeDatabase
 from enc.node.store.sqlite.duplicates import find_duplicates
@@ -75,6 +76,14 @@ class SqliteStore(PushTables):
 
         self.database.transact(work)
 
+    def write_nodes(self, enclave: bytes, nodes: Sequence[tuple[bytes, bytes]]) -> None:
+        def work(db: sqlite3.Connection) -> None:
+            e = self.database.number(db, enclave)
+            if e is not None:  # else it was purged
+                bulk_insert(db, INSERT_NODES, [(e, *node) for node in nodes])
+
+        self.database.transact(work, lasting=False)
+
     def clock(self) -> int:
         return int(self.database.rows("SELECT clock FROM node")[0][0])
 
@@ -98,6 +107,11 @@ class SqliteStore(PushTables):
             pending = dict(db.execute("SELECT key, value FROM pending WHERE e = ?", (e,)))
             state = unpack_state(packed, enclave, policy or parse_manifest(manifest), pending)
             return state if purged else with_closed_gates(state, db, e)
+
+    def manifest(self, enclave: bytes) -> str | None:
+        query = "SELECT manifest FROM enclaves JOIN states USING (e) WHERE enclave = ?"
+        rows = self.database.rows(query, enclave)
+        return str(rows[0][0]) if rows else None
 
     def count(self) -> int:
         return int(self.database.rows("SELECT enclaves FROM node")[0][0])
