@@ -10,11 +10,12 @@ import pytest
 
 from enc.client.evidence.check_evidence import check_evidence
 from enc.client.evidence.evidence import Evidence, EvidenceKind
-from enc.core.errors import InvalidProof, ReplayFailed
+from enc.core.errors import InvalidProof, ReplayFailed, Unavailable
 from enc.core.log.event import wire_event
 from enc.core.primitives.types import Event
 from enc.node.fsck import check_store
 from enc.node.imports.copied_manifest import CopiedManifest
+from enc.node.store.sqlite.staging import SqliteStaging
 from tests.core.world import LIFETIME, person
 from tests.node.moving import archive_of, done, failure, force, log_of, migrate_commit
 from tests.node.moving import move as move_to
@@ -185,3 +186,24 @@ def test_a_copy_that_comes_during_the_import_is_replaced_by_the_next_try(nodes: 
     copy_manifest(at_a, b)
     done(b, log_of(at_a)[-1], a.url)
     assert b.store.events(at_a.id, 0, 1)[0].sequencer == a.key.public
+
+
+def test_a_log_whose_adoption_fails_after_it_reached_the_disk_is_there(
+    nodes: Nodes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    a, b, _ = nodes
+    at_a = a.found(SMALL)
+    talk(at_a, 9)
+    copy_manifest(at_a, b)
+    a.submit(migrate_commit(at_a, b))
+    adopt = SqliteStaging.adopt
+
+    def fail(*args: Any) -> None:
+        adopt(*args)
+        raise Unavailable("the disk went away", retry_after_ms=1000)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(SqliteStaging, "adopt", fail)
+        assert failure(b, log_of(at_a)[-1], a.url)["code"] == "UNAVAILABLE"
+    talk(at_a.at(b), 1)
+    assert log_of(at_a.at(b))[0].sequencer == a.key.public

@@ -2,6 +2,7 @@
 
 import threading
 from collections.abc import Sequence
+from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
 
@@ -343,6 +344,23 @@ def test_a_call_runs_on_the_sequencers_thread_and_its_error_comes_back() -> None
     with pytest.raises(EnclaveNotFound):
         sequencer.call(lambda: sequencer.checkpoint(bytes(32), 0)).result(10)
     sequencer.stop()
+
+
+def test_calls_after_the_stop_are_unavailable() -> None:
+    sequencer = Sequencer(MemoryStore(), NODE, lambda: START, deliver=lambda outcomes: None)
+    sequencer.start()
+    late = list["Future[None]"]()
+
+    def stop_and_call() -> None:
+        sequencer._queue.put(None)
+        late.append(sequencer.call(lambda: None))
+
+    sequencer._queue.put(stop_and_call)
+    sequencer.stop()
+    with pytest.raises(Unavailable, match="shutting down"):
+        late[0].result(1)
+    with pytest.raises(Unavailable, match="shutting down"):
+        sequencer.call(lambda: None).result(1)
 
 
 def test_an_enclave_that_cannot_be_sealed_stops_no_other(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:

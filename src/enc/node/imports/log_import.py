@@ -163,8 +163,10 @@ class LogImport:
         else:
             event, state = staged.finalize(migrate, now)
         staged.check_replacement(state)
-        staged.staging.adopt(state, migrate.from_, now)
-        context.sequencer.forget(job.enclave)
+        try:
+            staged.staging.adopt(state, migrate.from_, now)
+        finally:  # also after a failure: the transaction may have reached the disk
+            context.sequencer.forget(job.enclave)
         context.states.put(state)
         return event
 

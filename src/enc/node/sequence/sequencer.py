@@ -101,6 +101,7 @@ class Sequencer:
         """Whether overdue bundles are left for the next batch."""
         self._unsealed: set[bytes] = set()
         """Enclaves that could not be sealed since the start."""
+        self._has_stopped = False
         self._thread = threading.Thread(target=self._run, name="sequencer", daemon=True)
 
     def start(self) -> None:
@@ -112,7 +113,7 @@ class Sequencer:
 
     def call(self, work: Callable[[], T]) -> "Future[T]":
         """Run something on the sequencer's thread, between two batches: all data that it reads is
-        durable and does not change meanwhile.
+        durable and does not change meanwhile. After `stop` the result is Unavailable.
         """
         future: Future[T] = Future()
 
@@ -120,17 +121,29 @@ class Sequencer:
             if not future.set_running_or_notify_cancel():
                 return
             try:
+                if self._has_stopped:
+                    raise Unavailable("the node is shutting down", retry_after_ms=1000)
                 future.set_result(work())
             except BaseException as e:
                 future.set_exception(e)
 
         self._queue.put(run)
+        if self._has_stopped:
+            self._reject_calls()
         return future
 
     def stop(self) -> None:
         """Finish what was submitted, then end the thread."""
         self._queue.put(None)
         self._thread.join()
+        self._has_stopped = True
+        self._reject_calls()
+
+    def _reject_calls(self) -> None:
+        """Answer the calls that came after the end of the thread."""
+        while not self._queue.empty():
+            for call in self._take(0)[1]:
+                call()
 
     def is_behind(self, now: int) -> bool:
         """Return whether the node's clock shows less than before. Safe from any thread."""
