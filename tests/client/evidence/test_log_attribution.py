@@ -111,6 +111,14 @@ def test_event_0_before_a_migrate_that_does_not_fit_it_may_be_a_copy() -> None:
     assert moved(2).unbound(2) == ()
 
 
+def test_a_head_of_one_bundle_may_be_of_a_copy_if_another_key_signed_event_0() -> None:
+    assert attributed("node", "node2").may_be_of_copy(1)
+    assert attributed("node", "node2", "node3").may_be_of_copy(1)
+    assert not attributed("node", "node2").may_be_of_copy(2)
+    assert not attributed("node2", "node").may_be_of_copy(1)
+    assert not attributed("node2", "node2").may_be_of_copy(1)
+
+
 def listed(*seqs: int) -> LogAttribution:
     found = LogAttribution(person("node").public)
     for seq in seqs:
@@ -127,3 +135,13 @@ def test_a_list_is_not_faulty_for_a_repetition_that_the_head_may_cover() -> None
     assert not listed(0, 1, 1, 2).is_list_faulty(4)
     assert not listed(0, 1, 1, 2, 2).is_list_faulty(4)
     assert [listed(0, 1, 3, 4, 4).is_list_faulty(events) for events in (4, 5)] == [True, False]
+
+
+def test_a_list_without_a_valid_manifest_at_its_start_is_not_faulty() -> None:
+    def damaged(at: int) -> LogAttribution:
+        found = LogAttribution(person("node").public)
+        for number, seq in enumerate((0, 1, 3)):
+            found.add(event(seq, "node"), [UNFIT] if number == at else ())
+        return found
+
+    assert [damaged(at).is_list_faulty(3) for at in (0, 1)] == [False, True]

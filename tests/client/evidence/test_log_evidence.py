@@ -320,6 +320,23 @@ def test_a_copied_manifest_and_the_log_that_replaced_it_convict_nobody(world: Wo
     assert any("a copy of the Manifest" in each for each in verdict.not_proved)
 
 
+def test_a_head_of_a_copied_manifest_convicts_nobody() -> None:
+    """The node signed it before the owner moved the enclave there by force."""
+    copy, world = World(MANIFEST, node="node2"), World(MANIFEST)
+    copy.seal(5000)
+    for i in range(6):
+        world.send("alice", "message", f"number {i}")
+    world.send("alice", "Migrate", world.migrate("node2"), node="node2", takeover=True)
+    world.send("alice", "message", "there", node="node2")
+    end = world.memory.bundles[0].count - 1
+    anchor = head(world, len(world.memory.bundles), by="node2")
+    verdict = log(world, "head_not_on_log", end, head=head(copy, 1, by="node2"), anchor=anchor, by="node2")
+    assert (verdict.convicts, verdict.holds) == (False, True)
+    assert verdict.not_proved == (
+        "that the head is of this log: anyone may have sent the accused a copy of the Manifest before",
+    )
+
+
 # The log itself
 
 

@@ -85,7 +85,7 @@ class LogAttribution:
         """Return whether a head of this size by the accused may be of a copied Manifest, which the
         log replaced (docs/protocol.md, section 15.3): it had one bundle at most.
         """
-        return size == 1 and any(first == 0 for first, _, _ in self._others[:1])
+        return size == 1 and bool(self._others) and self._others[0][0] == 0
 
     def unbound(self, number: int) -> tuple[str, ...]:
         """Return why the log up to event `number` does not bind the key; () if it does."""
