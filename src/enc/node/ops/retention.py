@@ -5,9 +5,12 @@ Runs on the sequencer's thread, the only one that writes. The store knows what i
 in memory, so nothing is lost in a restart.
 """
 
+from collections.abc import Sequence
+
 import structlog
 
 from enc.core.errors import EncError
+from enc.node.store.damage import DamagedData
 from enc.node.store.store_interface import Store
 
 MAX_ERASED, MAX_PURGED = 500, 10_000
@@ -28,6 +31,8 @@ class RetentionSweeper:
     def __init__(self, store: Store, purge_after_ms: int, interval_ms: int) -> None:
         self._store, self._purge_after_ms, self._interval_ms = store, purge_after_ms, interval_ms
         self._next = 0
+        self._damaged: set[bytes] = set()
+        """Enclaves that could not be purged since the start."""
 
     def run_if_due(self, now: int) -> None:
         if self._next - self._interval_ms <= now < self._next:
@@ -45,16 +50,36 @@ class RetentionSweeper:
     def _erase(self, now: int) -> bool:
         due = self._store.expired(now, MAX_ERASED)
         if due:
+            erased = self._erase_sound(due)
+            _log.info("auto_deleted", events=erased)
+            return erased == MAX_ERASED
+        return False
+
+    def _erase_sound(self, due: Sequence[tuple[bytes, bytes]]) -> int:
+        """Erase the contents in enclaves whose data is sound; return their number."""
+        try:
             self._store.erase(due)
-            _log.info("auto_deleted", events=len(due))
-        return len(due) == MAX_ERASED
+        except DamagedData as e:
+            if len(due) == 1:
+                _log.error("erase_failed", enclave=due[0][0].hex(), event_id=due[0][1].hex(), reason=e.message)
+                return 0
+            return self._erase_sound(due[: len(due) // 2]) + self._erase_sound(due[len(due) // 2 :])
+        return len(due)
 
     def _purge(self, now: int) -> bool:
-        for enclave in self._store.terminated(now - self._purge_after_ms, 1):
+        for enclave in self._store.terminated(now - self._purge_after_ms, 1 + len(self._damaged)):
+            if enclave not in self._damaged:
+                self._purge_one(enclave)
+                return True
+        return False
+
+    def _purge_one(self, enclave: bytes) -> None:
+        try:
             if self._store.purge(enclave, MAX_PURGED):
                 _log.info("purged", enclave=enclave.hex())
-            return True
-        return False
+        except DamagedData as e:
+            _log.error("purge_failed", enclave=enclave.hex(), reason=e.message)
+            self._damaged.add(enclave)
 
     def _sweep(self, now: int) -> bool:
         return not self._store.delete_orphans(now - REST_MS, MAX_PURGED)

@@ -1,5 +1,6 @@
 """A batch of commits that becomes one transaction, and the steps that it consists of."""
 
+from enc.core.errors import EncError
 from enc.core.machine.state import Transition
 from enc.core.primitives.hashing import log_leaf
 from enc.core.primitives.signing import PrivateKey
@@ -24,6 +25,10 @@ class CommitBatch:
         """
         self.overlays: dict[bytes, BatchOverlay] = {}
         self.steps: list[Step] = []
+        self.unreadable: dict[bytes, EncError] = {}
+        """Errors of commits of which it is unknown, because of damage, whether they were accepted before."""
+        self.damaged: dict[bytes, EncError] = {}
+        """Errors of enclaves whose steps were not written, because their data is damaged."""
         self.unloaded: list[bytes] = []
         """Enclaves whose bundle it closes although their state is not in memory."""
 

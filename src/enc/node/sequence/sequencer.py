@@ -9,7 +9,7 @@ store has all of the batch or none, and nobody was answered.
 
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from queue import Empty, SimpleQueue
 from typing import TypeVar
@@ -35,10 +35,12 @@ from enc.node.sequence.batch import CommitBatch, StepBuilder
 from enc.node.sequence.batch_overlay import BatchOverlay, NodeCache
 from enc.node.sequence.checkpoint import Checkpoint, MigrateHolds
 from enc.node.sequence.clock_guard import ClockGuard
+from enc.node.sequence.damage import DamagedEnclaves, write_in_parts
 from enc.node.sequence.long_judgement import LongJudgement
 from enc.node.sequence.preparation import Preparation
 from enc.node.sequence.recipients import RecipientCache
 from enc.node.sequence.state_cache import StateCache
+from enc.node.store.damage import DamagedData, damaged_enclave
 from enc.node.store.spent_requests import SpentRequest
 from enc.node.store.steps import Step
 from enc.node.store.store_interface import Store
@@ -99,6 +101,7 @@ class Sequencer:
         self._preparation = Preparation(long_judgement.judge, self._states)
         self._is_sealing, self._seal_due = False, 0.0
         """Whether overdue bundles are left for the next batch."""
+        self._damaged = DamagedEnclaves()
         self._unsealed: set[bytes] = set()
         """Enclaves that could not be sealed since the start."""
         self._has_stopped = False
@@ -229,10 +232,10 @@ class Sequencer:
         batch = CommitBatch(self._clock(), Spending(self._store, self._settings.quota))
         try:
             self._guard.check(batch.now)
-            if admitted:
-                batch.committed = self._store.committed_among([each.commit for each in admitted])
+            self._find_committed(admitted, batch)
             outcomes = [(each, self._outcome(each, batch)) for each in admitted]
             failure = self._write(batch)
+            outcomes = [(each, batch.damaged.get(each.commit.enclave, outcome)) for each, outcome in outcomes]
         except EncError as e:
             outcomes, failure = [(each, e) for each in admitted], e
         except Exception as e:
@@ -245,6 +248,18 @@ class Sequencer:
             self._deliver(outcomes)
         if failure is None and batch.steps:
             self._publish(batch.steps)
+
+    def _find_committed(self, admitted: Sequence[AdmittedCommit], batch: CommitBatch) -> None:
+        """Find the commits that were accepted before."""
+        commits = [each.commit for each in admitted]
+        try:
+            batch.committed = self._store.committed_among(commits) if commits else {}
+        except DamagedData:  # find out which commits it concerns
+            for commit in commits:
+                try:
+                    batch.committed |= self._store.committed_among([commit])
+                except DamagedData as e:
+                    batch.unreadable[commit.hash] = e
 
     def _outcome(self, admitted: AdmittedCommit, batch: CommitBatch) -> Receipt | EncError:
         try:
@@ -264,7 +279,7 @@ class Sequencer:
             if not batch.steps:
                 return None
             start = time.perf_counter()
-            self._store.write(batch.steps, batch.now)
+            self._set_apart(batch, write_in_parts(self._store, batch.steps, batch.now))
             self._observe_write(len(batch.steps), time.perf_counter() - start)
         except EncError as e:
             _log.error("store_failed", reason=e.message, steps=len(batch.steps))
@@ -281,6 +296,17 @@ class Sequencer:
             self._states.forget(enclave)
         return None
 
+    def _set_apart(self, batch: CommitBatch, damaged: Mapping[bytes, DamagedData]) -> None:
+        """Take what was not written out of the batch."""
+        for enclave, error in damaged.items():
+            self._damaged.add(enclave, batch.now, error)
+            self._states.forget(enclave)
+            self._recipients.forget(enclave)
+            batch.overlays.pop(enclave, None)
+            batch.damaged[enclave] = damaged_enclave()
+        if damaged:
+            batch.steps = [step for step in batch.steps if step.transition.state.enclave not in damaged]
+
     def _fail(self, batch: CommitBatch, error: EncError) -> EncError:
         for enclave in (*batch.overlays, *batch.unloaded):
             self._states.forget(enclave)
@@ -292,6 +318,10 @@ class Sequencer:
     def _sequence(self, admitted: AdmittedCommit, batch: CommitBatch) -> Event:
         """Return the event that the commit becomes, as a step of the batch that is not durable yet."""
         commit = admitted.commit
+        if self._damaged.has(commit.enclave, batch.now):
+            raise damaged_enclave()
+        if commit.hash in batch.unreadable:
+            raise batch.unreadable[commit.hash]
         overlay = self._overlay(commit.enclave, batch)
         if (first := batch.committed.get(commit.hash)) is not None:
             raise duplicate(first, commit)
@@ -336,8 +366,9 @@ class Sequencer:
         if began < self._seal_due:
             return
         self._is_sealing = False
-        for enclave in self._store.overdue(batch.now, MAX_SEALS + len(self._unsealed)):
-            if enclave in self._unsealed:
+        most = MAX_SEALS + len(self._unsealed) + len(self._damaged)
+        for enclave in self._store.overdue(batch.now, most):
+            if enclave in self._unsealed or self._damaged.has(enclave, batch.now):
                 continue
             if time.perf_counter() - began >= SEAL_S:
                 self._is_sealing = True
@@ -349,8 +380,11 @@ class Sequencer:
     def _try_to_seal(self, enclave: bytes, batch: CommitBatch) -> None:
         try:
             self._seal_one(enclave, batch)
-        except Unavailable:
-            raise
+        except Unavailable as e:
+            if not isinstance(e, DamagedData):
+                raise
+            self._damaged.add(enclave, batch.now, e)
+            batch.overlays.pop(enclave, None)
         except Exception as e:  # one damaged enclave must not stop the others; fsck reports more
             internal_error(e, "seal")
             self._unsealed.add(enclave)

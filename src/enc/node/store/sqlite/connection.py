@@ -13,6 +13,7 @@ from pathlib import Path
 from threading import Lock, Semaphore
 
 from enc.core.errors import MisuseError, Unavailable
+from enc.node.store.damage import DamagedData
 from enc.node.store.sqlite.upgrade import APPLICATION
 from enc.runtime.locks import FileLock, LockHeld
 
@@ -29,12 +30,16 @@ MAX_WAL_BYTES = 64 << 20
 """Maximum size of the write-ahead log's file after it was copied into the database."""
 BUSY_S = 30
 
+_DAMAGE = ("SQLITE_CORRUPT", "SQLITE_IOERR_READ", "SQLITE_IOERR_SHORT_READ", "SQLITE_IOERR_DATA")
+
 AfterCommit = Callable[[], None]
 
 
 def unavailable(what: str, error: sqlite3.Error) -> Unavailable:
+    """Return the error for a failure of SQLite: DamagedData if a page cannot be read or is not one."""
     name = getattr(error, "sqlite_errorname", type(error).__name__)
-    return Unavailable(f"the store cannot be {what}: {name}", retry_after_ms=1000)
+    kind = DamagedData if name.startswith(_DAMAGE) else Unavailable
+    return kind(f"the store cannot be {what}: {name}", retry_after_ms=1000)
 
 
 def lock_store(path: Path) -> FileLock:

@@ -37,8 +37,7 @@ class EventIndex:
     def __init__(self, db: sqlite3.Connection) -> None:
         (self._last,) = db.execute("SELECT coalesce(max(n), 0) FROM recent_ids").fetchone()
         self._until, moved = db.execute("SELECT ids_until, ids_moved FROM node").fetchone()
-        # Ids whose events were deleted meanwhile are left out.
-        recent = db.execute("SELECT n, id, k FROM recent_ids CROSS JOIN events USING (k) ORDER BY n").fetchall()
+        recent = _read_recent(db)
         self._latest: dict[bytes, int] = {id_: k for n, id_, k in recent if n > self._until}
         self._moving: dict[bytes, int] = {id_: k for n, id_, k in recent if n <= self._until and id_ > moved}
         self._queue = sorted(self._moving, reverse=True)
@@ -104,6 +103,24 @@ class EventIndex:
         k = self._latest.get(event_id) or self._moving.get(event_id)
         # An imported log has its ids in the index, and may replace one whose ids are still here.
         return k if k is not None and k >> SEQ_BITS == e else find_in_index(db, e, event_id)
+
+
+def _read_recent(db: sqlite3.Connection) -> list[tuple[int, bytes, int]]:
+    """Return the recent ids with their numbers and keys, except those whose events were deleted.
+
+    A damaged page with events does not keep a node from starting: their ids count as present.
+    """
+    try:
+        return db.execute("SELECT n, id, k FROM recent_ids CROSS JOIN events USING (k) ORDER BY n").fetchall()
+    except sqlite3.DatabaseError:
+        return [row for row in db.execute("SELECT n, id, k FROM recent_ids ORDER BY n") if _is_present(db, row[2])]
+
+
+def _is_present(db: sqlite3.Connection, k: int) -> bool:
+    try:
+        return db.execute("SELECT 1 FROM events WHERE k = ?", (k,)).fetchone() is not None
+    except sqlite3.DatabaseError:
+        return True
 
 
 def find_in_index(db: sqlite3.Connection, e: int, event_id: bytes) -> int | None:

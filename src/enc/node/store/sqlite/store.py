@@ -7,7 +7,7 @@ that recovery needs. A `.lock` file beside them excludes a second process.
 
 import sqlite3
 from collections.abc import Iterator, Sequence
-from itertools import chain
+from itertools import chain, islice
 from pathlib import Path
 
 from msgspec.msgpack import Decoder
@@ -18,6 +18,7 @@ from enc.core.machine.state import ClosedBundle, EnclaveState
 from enc.core.primitives.types import Commit, Event, KeyRecord, RecordKind, Target, TreeHead
 from enc.core.rules.parse_manifest import parse_manifest
 from enc.core.rules.policy_types import Policy
+from enc.node.store.damage import DamagedData
 from enc.node.store.events import EventWithStatus, RawEvent, SearchItem
 from enc.node.store.spent_requests import SpentRequest
 from enc.node.store.sqlite import purge
@@ -243,11 +244,22 @@ class SqliteStore(PushTables):
     # Erasure by time
 
     def expired(self, clock: int, limit: int) -> list[tuple[bytes, bytes]]:
-        query = (
-            f"SELECT enclave, {ID_SQL} FROM events CROSS JOIN enclaves ON e = k >> 40 "  # noqa: S608
-            "WHERE auto_delete <= ? AND purged = 0 ORDER BY auto_delete LIMIT ?"
-        )
-        return [(enclave, unhexed(digits)) for enclave, digits in self.database.rows(query, clock, limit)]
+        due = "FROM events CROSS JOIN enclaves ON e = k >> 40 WHERE auto_delete <= ? AND purged = 0"
+        query = f"SELECT enclave, {ID_SQL} {due} ORDER BY auto_delete LIMIT ?"
+        try:
+            rows = self.database.rows(query, clock, limit)
+        except DamagedData:  # the index alone is sound: read the events one by one
+            places = self.database.rows(f"SELECT enclave, k {due} ORDER BY auto_delete", clock)
+            rows = list(islice(chain.from_iterable(self._id_at(*place) for place in places), limit))
+        return [(enclave, unhexed(digits)) for enclave, digits in rows]
+
+    def _id_at(self, enclave: bytes, k: int) -> list[SqlRow]:
+        """Return the enclave and the event's id; nothing if it cannot be read."""
+        query = f"SELECT ?, {ID_SQL} FROM events WHERE k = ?"  # noqa: S608
+        try:
+            return self.database.rows(query, enclave, k)
+        except DamagedData:
+            return []
 
     def erase(self, due: Sequence[tuple[bytes, bytes]]) -> None:
         def work(db: sqlite3.Connection) -> None:

@@ -1,0 +1,262 @@
+"""A damaged page in one enclave's data stops no other enclave."""
+
+from collections.abc import Sequence
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from enc.core.errors import Unavailable
+from enc.core.log.commit import build_commit
+from enc.core.machine import enclave as machine
+from enc.core.primitives.types import Receipt
+from enc.node.ops.retention import RetentionSweeper
+from enc.node.sequence.damage import write_in_parts
+from enc.node.store.damage import RETRY_MS, DamagedData
+from enc.node.store.sqlite.connection import PAGE_BYTES
+from enc.node.store.sqlite.store import SqliteStore
+from enc.node.store.steps import Step
+from enc.testing.memory_store import MemoryStore
+from tests.core.world import person
+from tests.node.store_host import MANIFEST, Host
+
+NAMES = ("first", "third", "victim")
+"""In this order the last page of the victim's events has no others."""
+AUTO_DELETE_MS = 90_000
+
+
+def is_damaged(store: SqliteStore, enclave: bytes, seq: int) -> bool:
+    try:
+        store.events(enclave, seq, 1)
+    except DamagedData:
+        return True
+    return False
+
+
+class World:
+    """A store with three enclaves, whose contents are their names."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        with closing(SqliteStore(path)) as store:
+            host = Host(store)
+            self.enclaves = {name: host.found(meta={"description": name}) for name in NAMES}
+            for n in range(1, 41):
+                for name, enclave in self.enclaves.items():
+                    when = str(host.now + AUTO_DELETE_MS)
+                    host.send(enclave, "alice", "message", f"{name} {n} " * 200, ("auto-delete", when))
+            self.now = host.now
+
+    def damage(self, seq: int) -> None:
+        """Damage the page of an event of the victim, which has no event of another enclave."""
+        raw, text = self.path.read_bytes(), f"victim {seq} ".encode() * 200
+        for at in range(0, len(raw), PAGE_BYTES):
+            page = raw[at : at + PAGE_BYTES]
+            if text in page and b"first " not in page and b"third " not in page:
+                self.path.write_bytes(raw[:at] + b"\xff" * 8 + raw[at + 8 :])
+                with closing(SqliteStore(self.path)) as store:
+                    if is_damaged(store, self.enclaves["victim"], seq):
+                        return
+        raise AssertionError("no page has the event")  # only pages that are not in use any more
+
+    def host(self, store: SqliteStore) -> Host:
+        host = Host(store)
+        host.now = self.now
+        return host
+
+    def send(self, host: Host) -> dict[str, str]:
+        """Send a commit to each enclave, in one batch; return the results' codes."""
+        host.now += 1
+        commits = [
+            build_commit(person("alice"), enclave, "message", "later", host.now + 60_000)
+            for enclave in self.enclaves.values()
+        ]
+        return dict(zip(NAMES, (getattr(each, "code", "") for each in host.run(*commits)), strict=True))
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> World:
+    return World(tmp_path / "enc.db")
+
+
+SOUND = {"first": "", "victim": "UNAVAILABLE", "third": ""}
+
+
+def test_the_others_commit_read_and_seal_and_the_node_restarts(world: World) -> None:
+    world.damage(40)  # where the victim's next event belongs
+    for _ in range(2):
+        with closing(SqliteStore(world.path)) as store:
+            host = world.host(store)
+            assert world.send(host) == SOUND
+            before = {name: store.load(enclave) for name, enclave in world.enclaves.items()}
+            host.now += 5_000
+            host.run()
+            for name, enclave in world.enclaves.items():
+                state, sealed = before[name], store.load(enclave)
+                assert state is not None
+                assert sealed is not None
+                if name == "victim":
+                    assert state.seq == 40
+                    with pytest.raises(DamagedData):
+                        store.events(enclave, 0, 100)
+                else:
+                    assert len(store.events(enclave, 0, 100)) == state.seq + 1
+                    assert sealed.bundle is None
+            world.now = host.now
+
+
+def test_a_page_in_the_middle_stops_only_its_own_events(world: World) -> None:
+    world.damage(20)
+    with closing(SqliteStore(world.path)) as store:
+        assert set(world.send(world.host(store)).values()) == {""}
+        victim = world.enclaves["victim"]
+        assert len(store.events(victim, 0, 2)) == 2
+        with pytest.raises(DamagedData):
+            store.events(victim, 0, 100)
+
+
+def test_a_damaged_enclave_disturbs_one_batch_and_is_tried_again_later(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world.damage(40)
+    with closing(SqliteStore(world.path)) as store:
+        host, writes, write = world.host(store), list[int](), store.write
+
+        def counted(steps: Sequence[Step], clock: int) -> None:
+            writes.append(len(steps))
+            write(steps, clock)
+
+        monkeypatch.setattr(store, "write", counted)
+        assert world.send(host) == SOUND
+        assert len(writes) > 1
+        writes.clear()
+        assert world.send(host) == SOUND
+        assert len(writes) == 1
+        assert {step.transition.state.enclave for step in host.steps} == {
+            enclave for name, enclave in world.enclaves.items() if name != "victim"
+        }
+        host.now += RETRY_MS
+        writes.clear()
+        assert world.send(host) == SOUND
+        assert len(writes) > 1
+
+
+def test_a_bundle_that_cannot_be_closed_stops_no_other(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    victim, seal, tries = world.enclaves["victim"], machine.seal, list[bytes]()
+
+    def fail(state: Any, now: int, reader: Any) -> Any:
+        tries.append(state.enclave)
+        if state.enclave == victim:
+            raise DamagedData("damaged", retry_after_ms=1)
+        return seal(state, now, reader)
+
+    monkeypatch.setattr(machine, "seal", fail)
+    with closing(SqliteStore(world.path)) as store:
+        host = world.host(store)
+        host.now += 5_000
+        host.run()
+        assert [store.load(each).bundle is None for each in world.enclaves.values()] == [True, True, False]  # type: ignore[union-attr]
+        for later, count in ((1, 0), (RETRY_MS, 1)):
+            tries.clear()
+            host.now += later
+            host.run()
+            assert tries.count(victim) == count
+
+
+def test_contents_that_can_be_erased_are_erased(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    victim = world.enclaves["victim"]
+    with closing(SqliteStore(world.path)) as store:
+        erase = store.erase
+
+        def fail(due: Sequence[tuple[bytes, bytes]]) -> None:
+            if any(enclave == victim for enclave, _ in due):
+                raise DamagedData("damaged", retry_after_ms=1)
+            erase(due)
+
+        monkeypatch.setattr(store, "erase", fail)
+        RetentionSweeper(store, 0, 1000).run_if_due(world.now + AUTO_DELETE_MS)
+        for name, enclave in world.enclaves.items():
+            is_erased = [event.content is None for event in store.events(enclave, 1, 40)]
+            assert any(is_erased) == all(is_erased) == (name != "victim")
+
+
+def test_what_is_due_is_erased_in_the_others(world: World) -> None:
+    world.damage(40)
+    with closing(SqliteStore(world.path)) as store:
+        RetentionSweeper(store, 0, 1000).run_if_due(world.now + AUTO_DELETE_MS)
+        for name in ("first", "third"):
+            assert all(event.content is None for event in store.events(world.enclaves[name], 1, 40))
+
+
+def test_the_others_are_purged(world: World) -> None:
+    with closing(SqliteStore(world.path)) as store:
+        host = world.host(store)
+        for name in ("victim", "third"):
+            host.send(world.enclaves[name], "alice", "Terminate")
+        world.now = host.now
+    world.damage(5)
+    with closing(SqliteStore(world.path)) as store:
+        sweeper = RetentionSweeper(store, 0, 0)
+        for i in range(6):
+            sweeper.run_if_due(world.now + 1 + i)
+        assert store.is_purged(world.enclaves["third"])
+        assert store.events(world.enclaves["third"], 0, 1) == []
+
+
+def test_only_the_commits_that_cannot_be_looked_up_fail(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    with closing(SqliteStore(world.path)) as store:
+        host, find = world.host(store), store.committed_among
+
+        def fail(commits: Any) -> Any:
+            if any(commit.enclave == world.enclaves["victim"] for commit in commits):
+                raise DamagedData("damaged", retry_after_ms=1)
+            return find(commits)
+
+        monkeypatch.setattr(store, "committed_among", fail)
+        assert world.send(host) == SOUND
+        monkeypatch.setattr(store, "committed_among", find)
+        assert set(world.send(host).values()) == {""}
+
+
+class Brittle(MemoryStore):
+    """A store in which the data of some enclaves is damaged."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.damaged, self.writes = set[bytes](), 0
+
+    def write(self, steps: Sequence[Step], clock: int) -> None:
+        self.writes += 1
+        if any(step.transition.state.enclave in self.damaged for step in steps):
+            raise DamagedData("damaged", retry_after_ms=1)
+        super().write(steps, clock)
+
+
+def test_a_batch_is_divided_until_the_damaged_ones_are_alone() -> None:
+    store = Brittle()
+    host = Host(store)
+    enclaves = [host.found(**MANIFEST, meta={"n": n}) for n in range(16)]
+    host.steps.clear()
+    for enclave in enclaves:
+        host.send(enclave, "alice", "message", "one")
+    steps, store.damaged = list(host.steps), {enclaves[3], enclaves[11]}
+    store.writes = 0
+    found = write_in_parts(store, [step for step in steps if step.event is not None], host.now)
+    assert found.keys() == store.damaged
+    assert store.writes <= 2 * 2 * 4 + 1
+
+
+def test_another_failure_is_that_of_the_whole_batch(monkeypatch: pytest.MonkeyPatch) -> None:
+    store = Brittle()
+    host = Host(store)
+    enclave = host.found()
+
+    def fail(steps: Sequence[Step], clock: int) -> None:
+        raise Unavailable("no disk", retry_after_ms=1)
+
+    commit = host.commit(enclave, "alice", "message", "one")
+    with monkeypatch.context() as patch:
+        patch.setattr(store, "write", fail)
+        assert [type(each) for each in host.run(commit)] == [Unavailable]
+    assert [type(each) for each in host.run(commit)] == [Receipt]
