@@ -3,8 +3,8 @@
 import json
 import os
 import sys
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import closing, contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -18,7 +18,6 @@ from enc.node.config import SECTIONS, NodeConfig, Setting, describe, load_with_s
 
 if TYPE_CHECKING:
     from enc.node.fsck import Report
-    from enc.node.store.sqlite.store import SqliteStore
 
 app = typer.Typer(
     name="node",
@@ -98,15 +97,19 @@ def fsck(
     enclave: Annotated[
         list[str] | None, typer.Option(metavar="ID", help="Check only this enclave; may be repeated.")
     ] = None,
+    jobs: Annotated[
+        int | None, typer.Option(min=1, metavar="N", help="Number of processes. Default: one for each core.")
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Derive a node's whole store from its logs again, and print each enclave's first difference.
 
-    The node must not be running. Exit code 1: there are differences, or the store could not be checked.
+    The node may run meanwhile. Then the counts over all enclaves are checked only if it writes nothing.
+    Exit code 1: there are differences, or the store could not be checked.
     """
     with exits.exit_on_error(NAME):
         settings, _ = load(config, data)
-        report = _check(settings, [_enclave_id(text) for text in enclave or ()])
+        report = _check(settings, [_enclave_id(text) for text in enclave or ()], jobs)
     typer.echo((_report_json if as_json else _report_text)(report))
     raise typer.Exit(exits.FAILED if report.differences else exits.DONE)
 
@@ -206,24 +209,19 @@ def _enclave_id(text: str) -> bytes:
     return raw
 
 
-def _check(settings: NodeConfig, chosen: list[bytes]) -> "Report":
-    from enc.node.fsck import check_store
+def _check(settings: NodeConfig, chosen: list[bytes], jobs: int | None) -> "Report":
+    from enc.node.fsck import check_file
     from enc.node.ops import key_file
     from enc.node.store.sqlite.connection import open_existing
-    from enc.node.store.sqlite.store import SqliteStore
 
-    open_existing(settings.store_path).close()  # SqliteStore would create an empty store at a wrong path
+    open_existing(settings.store_path).close()  # the store's error comes before the key's
     seq_pub = key_file.load(settings.key_path).public
-    with closing(SqliteStore(settings.store_path)) as store:
-        enclaves = list(store.enclaves())
-        for missing in set(chosen) - set(enclaves):
-            raise MisuseError(f"--enclave: this node has no enclave {missing.hex()}")
-        with _progress(store, chosen or enclaves) as advance:
-            return check_store(store, seq_pub, list(dict.fromkeys(chosen)) or None, advance)
+    with _progress(settings.store_path, chosen) as advance:
+        return check_file(settings.store_path, seq_pub, chosen, advance, jobs)
 
 
 @contextmanager
-def _progress(store: "SqliteStore", enclaves: Iterable[bytes]) -> Iterator[Callable[[int], None]]:
+def _progress(path: Path, chosen: Sequence[bytes]) -> Iterator[Callable[[int], None]]:
     """Show a bar if stderr is a terminal. Yields a function to call with the number of checked events."""
     if not sys.stderr.isatty():
         yield lambda more: None
@@ -233,14 +231,17 @@ def _progress(store: "SqliteStore", enclaves: Iterable[bytes]) -> Iterator[Calla
 
     columns = TextColumn("events"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn()
     with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task("events", total=_count(store, enclaves))
+        task = bar.add_task("events", total=_count(path, chosen))
         yield lambda more: bar.advance(task, more)
 
 
-def _count(store: "SqliteStore", enclaves: Iterable[bytes]) -> int | None:
+def _count(path: Path, chosen: Sequence[bytes]) -> int | None:
     """Count the events to check by the stored states; None if one cannot be read: the check reports that."""
+    from enc.node.store.sqlite.store_snapshot import open_snapshot
+
     try:
-        states = [store.load(enclave) for enclave in enclaves]
+        with open_snapshot(path) as store:
+            states = [store.load(enclave) for enclave in chosen or store.enclaves()]
     except Exception:  # a damaged row can make its decoder raise anything
         return None
     return sum(state.seq + 1 for state in states if state is not None)
@@ -249,9 +250,13 @@ def _count(store: "SqliteStore", enclaves: Iterable[bytes]) -> int | None:
 def _report_text(report: "Report") -> str:
     lines = [one_line(difference.message) for difference in report.differences]
     result = f"{len(lines)} difference{'s' * (len(lines) > 1)}" if lines else "clean"
-    return "\n".join([*lines, f"{result}: {report.enclaves} enclaves, {report.events} events"])
+    lines.append(f"{result}: {report.enclaves} enclaves, {report.events} events")
+    if not report.is_whole:
+        lines.append("not checked: the counts over all enclaves, because the node wrote meanwhile")
+    return "\n".join(lines)
 
 
 def _report_json(report: "Report") -> str:
     differences = [{"enclave": d.enclave.hex(), "seq": d.seq, "what": d.what} for d in report.differences]
-    return json.dumps({"enclaves": report.enclaves, "events": report.events, "differences": differences})
+    found = {"enclaves": report.enclaves, "events": report.events, "differences": differences}
+    return json.dumps({**found, "whole": report.is_whole})

@@ -19,13 +19,17 @@ The rows of a SQLite store are also checked column by column (enc.node.store.sql
 queues against each other and the logs (enc.node.store.sqlite.push.check): no log records whether an
 endpoint answered.
 
+- `file_check`: a store's file on all cores, also while its node runs
+
 The check writes nothing. Its memory does not grow with the log: tree nodes and targets are read
 back from the store after they were compared. What grows: about 400 bytes for each event that was
 updated or deleted, the commit hashes of an hour of the log, a count for each identity, and a
-registry's records. The node must not run meanwhile: its writes would be reported as differences.
+registry's records. `check_store` needs a store that nobody writes meanwhile; `check_file` reads each
+enclave as it is at one moment.
 """
 
 from enc.node.fsck.difference import Difference
+from enc.node.fsck.file_check import check_file
 from enc.node.fsck.report import Report, check_enclave, check_store
 
-__all__ = ["Difference", "Report", "check_enclave", "check_store"]
+__all__ = ["Difference", "Report", "check_enclave", "check_file", "check_store"]

@@ -12,3 +12,6 @@ class Difference(EncError):
         where = f"enclave {enclave.hex()}" if enclave else "store"
         super().__init__(f"{where}: {what}" if seq is None else f"{where}: seq {seq}: {what}")
         self.enclave, self.seq, self.what = enclave, seq, what
+
+    def __reduce__(self) -> tuple[type["Difference"], tuple[bytes, int | None, str]]:
+        return Difference, (self.enclave, self.seq, self.what)  # to pass it between processes

@@ -1,8 +1,8 @@
 """Checks many enclaves, and the counts over all of them, and reports all differences."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
-from msgspec import Struct
+from msgspec import Struct, field
 
 from enc.core.errors import ReplayFailed, Unavailable
 from enc.node.fsck.difference import Difference
@@ -13,6 +13,22 @@ from enc.node.store.sqlite.store import SqliteStore
 from enc.node.store.store_interface import Store
 
 
+class EnclaveReport(Struct):
+    """The result of a check of some enclaves, one by one."""
+
+    enclaves: int = 0
+    events: int = 0
+    differences: list[Difference] = []
+    tally: UsageTally = field(default_factory=UsageTally)
+
+    def add(self, other: "EnclaveReport") -> None:
+        """Add the result of a check of other enclaves."""
+        self.enclaves += other.enclaves
+        self.events += other.events
+        self.differences = [*self.differences, *other.differences]
+        self.tally.add(other.tally)
+
+
 class Report(Struct, frozen=True):
     """The result of a check of many enclaves."""
 
@@ -21,6 +37,8 @@ class Report(Struct, frozen=True):
     """Number of events checked; for an enclave with a difference, approximately those before it."""
     differences: list[Difference]
     """The first of each enclave, and those of the store as a whole."""
+    is_whole: bool = True
+    """False if the counts over all enclaves could not be checked, because the node wrote meanwhile."""
 
 
 def check_enclave(store: Store, enclave: bytes, seq_pub: bytes, progress: FsckProgress) -> None:
@@ -38,25 +56,29 @@ def check_store(store: Store, seq_pub: bytes, enclaves: Iterable[bytes] | None, 
     A difference in one enclave does not stop the check of the others. Raises Unavailable if the
     store cannot be read at all.
     """
-    checked, events, tally = 0, 0, UsageTally()
+    damage = find_damage(store)
+    found = check_enclaves(store, seq_pub, _all(store, not damage) if enclaves is None else enclaves, progress)
+    differences = [*damage, *found.differences]
+    if enclaves is None and not damage:
+        differences += [*check_counts(store, found), *check_rows(store)]
+    return Report(found.enclaves, found.events, differences)
+
+
+def check_enclaves(store: Store, seq_pub: bytes, enclaves: Iterable[bytes], progress: FsckProgress) -> EnclaveReport:
+    """Check these enclaves, one by one."""
+    found = EnclaveReport()
 
     def count(more: int) -> None:
-        nonlocal events
-        events += more
+        found.events += more
         progress(more)
 
-    found = [Difference(b"", None, what) for what in _damage(store)]
-    is_sound = not found
-    for enclave in _all(store, is_sound) if enclaves is None else enclaves:
-        checked += 1
+    for enclave in enclaves:
+        found.enclaves += 1
         try:
-            _check(store, enclave, seq_pub, count, tally)
+            _check(store, enclave, seq_pub, count, found.tally)
         except Difference as e:
-            found.append(e)
-    if enclaves is None and is_sound:
-        tally.is_complete = not found
-        found += [Difference(b"", None, what) for what in _check_counts(store, checked, tally)]
-    return Report(checked, events, found)
+            found.differences.append(e)
+    return found
 
 
 def _check(store: Store, enclave: bytes, seq_pub: bytes, progress: FsckProgress, tally: UsageTally) -> None:
@@ -71,9 +93,16 @@ def _check(store: Store, enclave: bytes, seq_pub: bytes, progress: FsckProgress,
         raise Difference(enclave, check.at, f"cannot be read: {type(e).__name__}: {e}") from e
 
 
-def _damage(store: Store) -> Iterator[str]:
-    if isinstance(store, SqliteStore):
-        yield from check_integrity(store)
+def find_damage(store: Store) -> list[Difference]:
+    """Return the damage to a SQLite file."""
+    found = check_integrity(store) if isinstance(store, SqliteStore) else ()
+    return [Difference(b"", None, what) for what in found]
+
+
+def check_rows(store: Store) -> list[Difference]:
+    """Check the rows of a SQLite store that belong to no single enclave."""
+    found = _read(check_whole, store) if isinstance(store, SqliteStore) else ()
+    return [Difference(b"", None, what) for what in found]
 
 
 def _all(store: Store, is_sound: bool) -> list[bytes]:
@@ -86,12 +115,20 @@ def _all(store: Store, is_sound: bool) -> list[bytes]:
         return []
 
 
-def _check_counts(store: Store, enclaves: int, tally: UsageTally) -> Iterator[str]:
+def check_counts(store: Store, found: EnclaveReport) -> list[Difference]:
+    """Compare the counts over all enclaves with what was found in their logs."""
+    found.tally.is_complete = not found.differences
+    return [Difference(b"", None, what) for what in _read(_check_counts, store, found)]
+
+
+def _check_counts(store: Store, found: EnclaveReport) -> Iterator[str]:
+    if store.count() != found.enclaves - found.tally.purged:
+        yield f"the number of enclaves: {WRONG}"
+    yield from check_usage(store, found.tally)
+
+
+def _read(check: Callable[..., Iterator[str]], *args: object) -> Iterator[str]:
     try:
-        if store.count() != enclaves - tally.purged:
-            yield f"the number of enclaves: {WRONG}"
-        if isinstance(store, SqliteStore):
-            yield from check_whole(store)
-        yield from check_usage(store, tally)
-    except Exception as e:  # as above
+        yield from check(*args)
+    except Exception as e:  # a damaged row may make its reader raise anything
         yield f"cannot be read: {type(e).__name__}: {e}"

@@ -35,6 +35,16 @@ class UsageTally(Struct):
         used.bytes += len((event.content or "").encode())
         used.is_erased |= event.content is None
 
+    def add(self, other: "UsageTally") -> None:
+        """Add the counts over other enclaves."""
+        self.purged += other.purged
+        for identity, more in other.used.items():
+            used = self.used.setdefault(identity, Used())
+            used.enclaves += more.enclaves
+            used.events += more.events
+            used.bytes += more.bytes
+            used.is_erased |= more.is_erased
+
 
 def check_usage(store: Store, tally: UsageTally) -> Iterator[str]:
     """Yield identities that have used less than the logs show, or more, unless missing data could

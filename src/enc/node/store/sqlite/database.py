@@ -16,6 +16,10 @@ from enc.node.store.sqlite.record_backfill import backfill_records
 from enc.node.store.sqlite.upgrade import upgrade
 
 
+def hidden_numbers(db: sqlite3.Connection) -> set[int]:
+    return {e for (e,) in db.execute("SELECT e FROM enclaves WHERE purged = -1")}
+
+
 class NodeDatabase:
     """One writer and many readers of one file, which no other process writes meanwhile."""
 
@@ -30,7 +34,7 @@ class NodeDatabase:
                 backfill_endpoints(self.writer.db)
                 backfill_records(self.writer.db)
                 self.cache = WriterCache(EnclaveNumbers(), EventIndex(self.writer.db))
-                self.hidden = {e for (e,) in self.writer.db.execute("SELECT e FROM enclaves WHERE purged = -1")}
+                self.hidden = hidden_numbers(self.writer.db)
                 """Numbers of logs that are not an enclave's: staged or left over."""
             except sqlite3.Error as e:
                 raise unavailable("opened", e) from e

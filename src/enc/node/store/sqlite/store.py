@@ -58,8 +58,9 @@ _decode_head = Decoder(TreeHead | None).decode
 class SqliteStore(PushTables):
     """A Store in one file."""
 
-    def __init__(self, path: Path) -> None:
-        super().__init__(NodeDatabase(path))
+    def __init__(self, path: Path, database: NodeDatabase | None = None) -> None:
+        """`database`: the open file at this path, if it is not to be opened for writing."""
+        super().__init__(NodeDatabase(path) if database is None else database)
         self._spent = SpentRows(self.database)
 
     def close(self) -> None:
@@ -99,7 +100,8 @@ class SqliteStore(PushTables):
 
     def load(self, enclave: bytes, policy: Policy | None = None) -> EnclaveState | None:
         with self.database.readers.lend() as db:
-            db.execute("BEGIN")  # read the state and the pending leaves at the same moment
+            if not db.in_transaction:
+                db.execute("BEGIN")  # read the state and the pending leaves at the same moment
             query = "SELECT e, manifest, state, purged FROM enclaves JOIN states USING (e) WHERE enclave = ?"
             row = db.execute(query, (enclave,)).fetchone()
             if row is None:

@@ -15,6 +15,9 @@ UPGRADES: tuple[str, ...] = tuple(_FILES.joinpath(f"upgrade_{version}.sql").read
 the latest version.
 """
 
+LATEST = len(UPGRADES) + 1
+"""The schema's latest version."""
+
 
 def upgrade(db: sqlite3.Connection) -> None:
     """Upgrade the schema to the latest version, step by step.
@@ -24,16 +27,15 @@ def upgrade(db: sqlite3.Connection) -> None:
     (version,) = db.execute("PRAGMA user_version").fetchone()
     (application,) = db.execute("PRAGMA application_id").fetchone()
     (tables,) = db.execute("SELECT count(*) FROM sqlite_master").fetchone()
-    latest = len(UPGRADES) + 1
     if not tables:
         schema = _FILES.joinpath("schema.sql").read_text()
-        _run(db, f"{schema} PRAGMA application_id = {APPLICATION};", latest)
+        _run(db, f"{schema} PRAGMA application_id = {APPLICATION};", LATEST)
         return
     if application != APPLICATION or version < 1:
         raise Unavailable("the store's file is a database of another program")
-    if version > latest:
+    if version > LATEST:
         raise Unavailable(
-            f"the store was written by a newer version: schema {version}, this version supports up to {latest}"
+            f"the store was written by a newer version: schema {version}, this version supports up to {LATEST}"
         )
     for number, script in enumerate(UPGRADES[version - 1 :], version + 1):
         _run(db, script, number)
