@@ -131,6 +131,20 @@ def backup(
     typer.echo(f"{to}: {size:,} bytes")
 
 
+@app.command(epilog=epilog_with("Example: enc node compact --data /var/lib/enc"))
+def compact(config: ConfigFile = None, data: Data = None) -> None:
+    """Return free space in the node's database to the disk, for example after purges. The node must not be running.
+
+    Meanwhile the disk must have twice the size of the database free. An interruption changes nothing.
+    """
+    from enc.node.ops.compact import compact as run
+
+    with exits.exit_on_error(NAME):
+        path = load(config, data)[0].store_path
+        done = run(path)
+    typer.echo(f"{path}: {done.after:,} bytes, before {done.before:,}")
+
+
 @app.command(epilog=epilog_with("Example: enc node key --data /var/lib/enc"))
 def key(config: ConfigFile = None, data: Data = None) -> None:
     """Print the node's public key (seq_pub). The first `enc node run` creates it."""
