@@ -192,6 +192,54 @@ def test_a_record_belongs_under_its_own_hash_only(pool: list[bytes], data: st.Da
     assert not is_node(each, stored[each] + b"\x00")
 
 
+def test_what_is_no_record_belongs_nowhere() -> None:
+    pool = [bytes([0, 1 << i]) + bytes(19) for i in range(7)]
+    stored = built(dict.fromkeys(pool, b"v")).store.tree_nodes
+    leaf, fork = ({r[0]: r for r in stored.values()}[kind] for kind in (0, 1))
+    of = {record: each for each, record in stored.items()}
+    for record in (
+        b"",
+        b"\x00",
+        b"\x01",
+        bytes(23),
+        bytes(24),
+        bytes(90),
+        b"\x01" + bytes(89),
+        b"\x01\xff" + bytes(98),
+    ):
+        assert not is_node(sha256(record).digest(), record)
+    for record in (leaf, fork):
+        wrong = [
+            bytes([record[0] + 2]) + record[1:],
+            bytes([1 - record[0]]) + record[1:],
+            record + b"\x00",
+            record[:-1],
+            record[:2] + b"\x00" + record[2:],
+            record[:1] + bytes([record[1] ^ 1]) + record[2:],
+        ]
+        assert is_node(of[record], record)
+        assert not any(is_node(of[record], each) for each in wrong)
+
+
+def test_the_path_of_a_fork_has_no_bits_beyond_its_depth() -> None:
+    keys = [bytes(21), bytes([0, 0x10]) + bytes(19)]  # they part at depth 11
+    ((each, record),) = [pair for pair in built(dict.fromkeys(keys, b"v")).store.tree_nodes.items() if pair[1][0]]
+    assert record[:4] == bytes([1, 11, 0, 0])
+    assert is_node(each, record)
+    for bit in range(5):
+        assert not is_node(each, record[:3] + bytes([1 << bit]) + record[4:])
+
+
+def test_a_step_leaves_what_it_replaced_out() -> None:
+    tree = built({bytes([i]) + bytes(20): b"v" for i in range(8)})
+    changes: Changes = {bytes([i, 1]) + bytes(19): b"w" for i in range(8)}
+    root, nodes = run_steps(update_in_steps(tree.store, tree.root, changes, step=1))
+    before = dict(tree.store.tree_nodes)
+    tree.apply(changes)
+    assert root == tree.root
+    assert {**before, **nodes} == tree.store.tree_nodes
+
+
 @examples(50)
 @given(key_pools(), st.randoms(use_true_random=False))
 def test_the_order_and_the_grouping_of_changes_do_not_matter(pool: list[bytes], random: Random) -> None:

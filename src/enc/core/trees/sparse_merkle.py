@@ -332,17 +332,15 @@ def children(record: bytes) -> tuple[bytes, ...]:
 
 def is_node(node_hash: bytes, record: bytes) -> bool:
     """Return whether a record is exactly what some tree stores under this hash."""
-    if len(record) < 2:
-        return False
-    if record[0] == 1 and record[1] < DEPTH and len(record) == 68 + (record[1] + 7 >> 3):
-        depth, number = record[1], _path(record)
-        key, node = number.to_bytes(KEY_SIZE, "big"), _node(record[-66:])
-        top = _top(key, node, depth, node_hash)
-        return top is not None and record[:-66] == _fork_head(depth, number)
-    if record[0] == 0 and 23 + record[1] <= len(record):
-        key, node = record[2:23], _leaf(record[2:23], _value(record))
-        top = _top(key, node, DEPTH, node_hash)
+    kind, size = record[:1], len(record)
+    if kind == b"\x00" and size > KEY_SIZE:
+        key, value = record[2:23], _value(record)
+        top = _top(key, node := _leaf(key, value), DEPTH, node_hash)
         return top is not None and record[23 + record[1] :] == _leaf_up(key, b"", node, DEPTH, top)[1]
+    if kind == b"\x01" and size > KEY_SIZE and size == 68 + (record[1] + 7 >> 3) and record[1] < DEPTH:
+        number = _path(record)
+        top = _top(number.to_bytes(KEY_SIZE, "big"), _node(record[-66:]), record[1], node_hash)
+        return top is not None and record[:-66] == _fork_head(record[1], number)
     return False
 
 
@@ -426,6 +424,6 @@ def leaves(reader: TreeNodeReader, root: bytes) -> Iterator[tuple[bytes, bytes]]
     while waiting:
         record = reader.read_node(waiting.pop())
         if record[0]:
-            waiting += [record[-32:], record[-66:-34]]
+            waiting += reversed(children(record))
         else:
             yield record[2:23], _value(record)
