@@ -300,6 +300,7 @@ def check_fields(record: Any, fields: dict[str, Any]) -> None:
         ("make_takeover", "registry_takeover"),
         ("make_personal", "personal"),
         ("make_witness", "witness"),
+        ("make_contacts", "contacts"),
     ],
 )
 def test_the_generator_makes_the_same_bytes(program: str, name: str) -> None:
@@ -307,7 +308,16 @@ def test_the_generator_makes_the_same_bytes(program: str, name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "program", ["make_log_v1", "make_registry", "make_takeover", "sealing_by_hand", "make_personal", "make_witness"]
+    "program",
+    [
+        "make_log_v1",
+        "make_registry",
+        "make_takeover",
+        "sealing_by_hand",
+        "make_personal",
+        "make_witness",
+        "make_contacts",
+    ],
 )
 def test_the_generator_shares_nothing_with_the_kernel(program: str) -> None:
     assert "enc" not in re.findall(r"^(?:from|import) (\w+)", (FOLDER / f"{program}.py").read_text(), re.MULTILINE)

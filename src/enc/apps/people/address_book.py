@@ -1,6 +1,7 @@
 """The address book: names of people and groups, and where their enclaves are. A private file.
 
-Only its owner adds entries. A name from a registry is a hint; it becomes an entry only after the
+`enc.apps.personal.book_sync` keeps the same book on all devices of an identity. Only its owner adds
+entries. A name from a registry is a hint; it becomes an entry only after the
 user has checked the key. The book also records where the owner's own enclaves are, for users
 without a registry, and the owner's names for groups.
 """
@@ -10,7 +11,8 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
-from enc.apps.people.book_file import Contact, Contents, NamedGroup, Place, folded, parse_book, wire_book
+from enc.apps.people.book_file import Contact, Contents, NamedGroup, Place, parse_book, wire_book
+from enc.apps.people.names import check_name, folded, is_key
 from enc.client.enclave.writes import Id, as_bytes
 from enc.client.verify.pins import default_directory
 from enc.client.wire.transport import base_url
@@ -24,26 +26,9 @@ __all__ = ["AddressBook", "Contact", "NamedGroup", "Place", "check_name", "folde
 
 MAX_SIZE = 4 << 20
 MAX_CONTACTS = 10_000
-MAX_GROUPS = 1_000
-MAX_NAME = 64
+MAX_GROUPS = MAX_FOLLOWS = 1_000
 MAX_PLACES = 16
 """Most enclaves stored for one person."""
-
-
-def check_name(name: str) -> str:
-    """Return the name as it is stored; raise MisuseError if it could be mistaken for a key or
-    flag.
-    """
-    name = name.strip()
-    if not 0 < len(name) <= MAX_NAME or not name.isprintable():
-        raise MisuseError(f"name: expected 1 to {MAX_NAME} printable characters")
-    if is_key(name) or name.startswith("-"):
-        raise MisuseError("name: must not look like a key or a flag")
-    return name
-
-
-def is_key(text: str) -> bool:
-    return len(text) == 64 and all(c in "0123456789abcdefABCDEF" for c in text)
 
 
 class AddressBook:
@@ -78,8 +63,12 @@ class AddressBook:
         return {each.identity: each.name for each in reversed(self.contacts())}
 
     def node_of(self, enclave: Id) -> str | None:
-        """Return the URL of the node of a known enclave; None if no entry has it."""
+        """Return the URL of the node of a known enclave, where it was followed to if it was; None
+        if no entry has it.
+        """
         id_, book = as_bytes(enclave, "enclave"), self._read()
+        if id_ in book.follows:
+            return book.follows[id_]
         people = [*(contact.places for contact in book.contacts.values()), *book.own.values()]
         known = [*(place for places in people for place in places.values()), *(g.place for g in book.groups.values())]
         return next((place.node for place in known if place.enclave == id_ and place.node), None)
@@ -87,6 +76,10 @@ class AddressBook:
     def own(self, identity: Id, label: str) -> Place | None:
         """Return where the identity's own enclave with this label is."""
         return self._read().own.get(as_bytes(identity, "identity"), {}).get(label)
+
+    def follows(self) -> dict[bytes, str]:
+        """Return the nodes to which enclaves were followed, by enclave."""
+        return dict(self._read().follows)
 
     def groups(self) -> list[NamedGroup]:
         """Return all named groups, sorted by name."""
@@ -119,20 +112,23 @@ class AddressBook:
         Raise MisuseError if the name belongs to another key, unless `again` is set.
         """
         name = check_name(contact.name)
-        _check_identity(contact.identity)
+        check_identity(contact.identity)
 
         def change(book: Contents) -> Contents:
             before = book.contacts.get(folded(name))
             if before is not None and before.identity != contact.identity and not again:
                 raise MisuseError(f"{before.name} is {before.identity.hex()} in your address book")
             kept = before.places if before is not None and before.identity == contact.identity else {}
-            kept_now = replace(contact, name=name, places=_placed({**kept, **contact.places}))
-            contacts = {**book.contacts, folded(name): kept_now}
-            if len(contacts) > MAX_CONTACTS:
-                raise MisuseError(f"{self.path}: full: it holds at most {MAX_CONTACTS} contacts")
-            return replace(book, contacts=contacts)
+            signed = before.card_at if before is not None and before.identity == contact.identity else 0
+            kept_now = replace(
+                contact,
+                name=name,
+                places=checked_places({**kept, **contact.places}),
+                card_at=max(contact.card_at, signed),
+            )
+            return replace(book, contacts={**book.contacts, folded(name): kept_now})
 
-        return self._change(change).contacts[folded(name)]
+        return self.update(change).contacts[folded(name)]
 
     def remove(self, name: str) -> None:
         gone = folded(name)
@@ -142,15 +138,15 @@ class AddressBook:
                 raise MisuseError(f"no contact in {self.path} is named {name}")
             return replace(book, contacts={key: each for key, each in book.contacts.items() if key != gone})
 
-        self._change(change)
+        self.update(change)
 
     def set_own(self, identity: Id, label: str, place: Place) -> None:
         who = as_bytes(identity, "identity")
 
         def change(book: Contents) -> Contents:
-            return replace(book, own={**book.own, who: _placed({**book.own.get(who, {}), label: place})})
+            return replace(book, own={**book.own, who: checked_places({**book.own.get(who, {}), label: place})})
 
-        self._change(change)
+        self.update(change)
 
     def put_group(self, name: str, place: Place) -> None:
         """Name a group. Raise MisuseError if another group has this name."""
@@ -160,12 +156,9 @@ class AddressBook:
             before = book.groups.get(folded(name))
             if before is not None and before.place.enclave != place.enclave:
                 raise MisuseError(f"{before.name} is the group {before.place.enclave.hex()} in your address book")
-            groups = {**book.groups, folded(name): NamedGroup(name, _place(place))}
-            if len(groups) > MAX_GROUPS:
-                raise MisuseError(f"{self.path}: full: it holds at most {MAX_GROUPS} groups")
-            return replace(book, groups=groups)
+            return replace(book, groups={**book.groups, folded(name): NamedGroup(name, checked_place(place))})
 
-        self._change(change)
+        self.update(change)
 
     def remove_group(self, name: str) -> None:
         gone = folded(name)
@@ -175,9 +168,57 @@ class AddressBook:
                 raise MisuseError(f"no group in {self.path} is named {name}")
             return replace(book, groups={key: each for key, each in book.groups.items() if key != gone})
 
-        self._change(change)
+        self.update(change)
+
+    def put_follow(self, enclave: Id, node: str) -> None:
+        """Store the node to which an enclave was followed, for the groups and people that have it, too."""
+        place = checked_place(Place(as_bytes(enclave, "enclave"), node))
+
+        def at(known: Place) -> Place:
+            return place if known.enclave == place.enclave else known
+
+        def moved(places: Mapping[str, Place]) -> dict[str, Place]:
+            return {label: at(each) for label, each in places.items()}
+
+        def change(book: Contents) -> Contents:
+            return Contents(
+                {key: replace(each, places=moved(each.places)) for key, each in book.contacts.items()},
+                {who: moved(places) for who, places in book.own.items()},
+                {key: replace(each, place=at(each.place)) for key, each in book.groups.items()},
+                {**book.follows, place.enclave: str(place.node)},
+            )
+
+        self.update(change)
 
     # The file
+
+    def contents(self) -> Contents:
+        """Return the whole book."""
+        return self._read()
+
+    def update(self, change: Callable[[Contents], Contents]) -> Contents:
+        """Replace the book by what `change` makes of it, and return it; raise MisuseError if it is
+        too large.
+        """
+        with self._locked():
+            before = self._read()
+            book = change(before)
+            if book != before:
+                self._write(book)
+        return book
+
+    def _write(self, book: Contents) -> None:
+        for what, found, most in (
+            ("contacts", book.contacts, MAX_CONTACTS),
+            ("groups", book.groups, MAX_GROUPS),
+            ("followed enclaves", book.follows, MAX_FOLLOWS),
+        ):
+            if len(found) > most:
+                raise MisuseError(f"{self.path}: full: it holds at most {most} {what}")
+        raw = compact_json(wire_book(book)).encode()
+        if len(raw) > MAX_SIZE:
+            raise MisuseError(f"{self.path}: would hold more than {MAX_SIZE} bytes")
+        private_file.write(self.path, raw, overwrite=True)
 
     def _read(self) -> Contents:
         raw = private_file.read(self.path, MAX_SIZE)
@@ -188,15 +229,6 @@ class AddressBook:
         except PeerError as e:
             private_file.refuse(self.path, f"is not an address book: {e.message}; repair it, or move it away")
 
-    def _change(self, change: Callable[[Contents], Contents]) -> Contents:
-        with self._locked():
-            book = change(self._read())
-            raw = compact_json(wire_book(book)).encode()
-            if len(raw) > MAX_SIZE:
-                raise MisuseError(f"{self.path}: would hold more than {MAX_SIZE} bytes")
-            private_file.write(self.path, raw, overwrite=True)
-        return book
-
     def _locked(self) -> FileLock:
         """Lock the book, so that no other process writes between our read and our write."""
         try:
@@ -206,18 +238,18 @@ class AddressBook:
             private_file.refuse(self.path, f"cannot be written: {private_file.reason(e)}")
 
 
-def _placed(places: Mapping[str, Place]) -> dict[str, Place]:
+def checked_places(places: Mapping[str, Place]) -> dict[str, Place]:
     """Return places as they are stored: ids of 32 bytes, valid URLs, at most MAX_PLACES."""
     if len(places) > MAX_PLACES:
         raise MisuseError(f"places: at most {MAX_PLACES} enclaves for one person")
-    return {label: _place(place) for label, place in places.items()}
+    return {label: checked_place(place) for label, place in places.items()}
 
 
-def _place(place: Place) -> Place:
+def checked_place(place: Place) -> Place:
     return Place(as_bytes(place.enclave, "enclave"), None if place.node is None else base_url(place.node))
 
 
-def _check_identity(identity: bytes) -> None:
+def check_identity(identity: bytes) -> None:
     try:
         check_public_key(as_bytes(identity, "identity"), "identity")
     except PeerError as e:

@@ -1,15 +1,20 @@
-"""Resolves a user's word to a person: a key, a name in the address book, or a registered name."""
+"""Resolves a user's word to a person: a key, a contact card, a name in the address book, or a
+registered name.
+"""
 
 from collections.abc import Iterable, Mapping
 from typing import Any, Literal
 
 from msgspec import Struct
 
-from enc.apps.people.address_book import AddressBook, Place, check_name, folded, is_key
+from enc.apps.people.address_book import AddressBook, Contact, Place
+from enc.apps.people.contact_card import ContactCard, check_nodes, parse_card
+from enc.apps.people.names import check_name, folded, is_key, is_link
 from enc.client import Client
 from enc.client.enclave.writes import Id, as_bytes
 from enc.core.errors import IdentityNotFound, MisuseError, PeerError
 from enc.core.primitives.encoding import unhex
+from enc.runtime.clock import now_ms
 
 APPS = ("personal", "dm")
 MAX_PAGES = 8
@@ -26,13 +31,18 @@ class UnknownName(MisuseError):
     """No person with this name is known."""
 
 
+class NameTaken(MisuseError):
+    """The name of a card is another person's in the address book."""
+
+
 class Person(Struct, frozen=True):
     """`source`: where the name comes from. Only a key and the book's names are the user's own."""
 
     identity: bytes
     name: str | None
-    source: Literal["key", "book", "registry"]
+    source: Literal["key", "book", "card", "registry"]
     places: Mapping[str, Place] = {}
+    card: ContactCard | None = None
 
     @property
     def is_hint(self) -> bool:
@@ -44,14 +54,16 @@ class Person(Struct, frozen=True):
 
 
 def find(word: Id, book: AddressBook | None, client: Client | None = None) -> Person:
-    """Find a person by key, address book, or the registry of `client`, in this order.
+    """Find a person by key, contact card, address book, or the registry of `client`, in this order.
 
-    Raise Ambiguous or UnknownName.
+    Raise Ambiguous, UnknownName, or InvalidCard for a link.
     """
     if isinstance(word, bytes) or is_key(word):
         identity = as_bytes(word, "identity")
         kept = book.of(identity) if book is not None else None
         return Person(identity, kept.name if kept else None, "key", kept.places if kept else {})
+    if is_link(word):
+        return _of_card(word, book, client)
     named = book.get(word) if book is not None else None
     if named is not None:
         return Person(named.identity, named.name, "book", named.places)
@@ -62,6 +74,34 @@ def find(word: Id, book: AddressBook | None, client: Client | None = None) -> Pe
     if not found:
         raise UnknownName(f"no person named {word} is known: give a key, or add the name to the address book")
     return found[0]
+
+
+def _of_card(link: str, book: AddressBook | None, client: Client | None) -> Person:
+    """Return the person of a card: under your own name for the key, if you have one."""
+    card = parse_card(link.strip(), now_ms())
+    check_nodes(card, client.url if client is not None else "")
+    kept = book.of(card.key) if book is not None else None
+    places = card.places if kept is None else newer_places(kept, card)
+    return Person(card.key, kept.name if kept else card.name, "card", places, card)
+
+
+def newer_places(kept: Contact, card: ContactCard) -> dict[str, Place]:
+    """Return a contact's enclaves with those of a card, unless a newer card is known."""
+    return {**kept.places, **card.places} if card.at >= kept.card_at else {**card.places, **kept.places}
+
+
+def store_card(book: AddressBook, card: ContactCard, name: str | None = None) -> Contact:
+    """Store the person of a card under `name`, or your own name for the key, or the card's name.
+
+    Raise NameTaken if another person has the name: a card never takes one over.
+    """
+    kept = book.of(card.key)
+    name = name or (kept.name if kept else card.name)
+    taken = book.get(name)
+    if taken is not None and taken.identity != card.key:
+        raise NameTaken(f"another person in your address book is named {taken.name}: give this one another name")
+    places = card.places if kept is None else newer_places(kept, card)
+    return book.put(Contact(name, card.key, places, card.at))
 
 
 def known(word: Id | Person, book: AddressBook | None, client: Client | None = None) -> Person:

@@ -2,6 +2,7 @@
 notices.
 """
 
+from enc.apps.personal.book_sync import Synced, sync_book
 from enc.apps.personal.dataviews import Dataview
 from enc.apps.personal.documents import Document
 from enc.apps.personal.ledger import Ledger, LedgerEntry
@@ -21,5 +22,7 @@ __all__ = [
     "Question",
     "Received",
     "Refuted",
+    "Synced",
     "Unconfirmed",
+    "sync_book",
 ]

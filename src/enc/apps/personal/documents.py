@@ -18,6 +18,8 @@ MAX_PLAINTEXT = 500_000
 MiB.
 """
 FIELDS = ("kind", "name", "text")
+BOOK_KIND = "enc-address-book"
+"""The kind of the events of the owner's address book, which are not listed as documents."""
 
 
 class NoDocument(DecryptFailed):

@@ -11,25 +11,68 @@ from enc.apps.people.announcing import announce, own_place
 from enc.apps.people.lookup import Person, known
 from enc.apps.personal import profile as profiles
 from enc.apps.personal.dataviews import DATAVIEW, Dataview, dataviews
-from enc.apps.personal.documents import Document, Unreadable, open_document, plain, seal_document, search
+from enc.apps.personal.documents import (
+    BOOK_KIND,
+    Document,
+    Unreadable,
+    open_document,
+    plain,
+    seal_document,
+    search,
+)
 from enc.apps.personal.inbox import NoticeInbox
 from enc.apps.personal.ledger import NOTICE, PRIVATE, PUBLIC, TYPES, Ledger, LedgerEntry
 from enc.apps.personal.notice_verification import CONFIRMERS, Confirmer, Received
 from enc.apps.personal.open_notice import opened_handoff
 from enc.apps.personal.profile import Profile
 from enc.apps.personal.send_notice import NoPersonalStore, make_notice, notify
-from enc.client import Client, of_kind
+from enc.client import Client, Identity, of_kind
+from enc.client.clients.wiring import manifest_content
 from enc.client.enclave.templates import template
 from enc.client.enclave.writes import Id, as_bytes
-from enc.core.errors import DecryptFailed, EventDeleted, EventNotFound, MisuseError
-from enc.core.primitives.sealing import NONCE_SIZE
+from enc.core.errors import DecryptFailed, EnclaveNotFound, EventDeleted, EventNotFound, MisuseError
+from enc.core.primitives.hashing import content_hash, enclave_id
+from enc.core.primitives.sealing import NONCE_SIZE, hkdf
 from enc.core.primitives.types import Receipt
 from enc.core.sealed_forms.personal import Handoff
 from enc.core.trees.state_key import gate_slot
 
 LABEL, GATE = "personal", "notices"
+FIRST_STORE, ENC_V = "enc:personal:store:", 2
 MAX_REVIEWED = 256
 """Notices that one call verifies: anyone may write one."""
+
+
+def find_place(client: Client, book: AddressBook | None) -> Place | None:
+    """Return where the identity's own store is: from the book, from the registry, or because it is
+    the first one that the identity created on the client's node. The book remembers the latter.
+    """
+    place = own_place(client, LABEL, book)
+    if place is not None or not client.url:
+        return place
+    manifest = manifest_content(_manifest(client.identity, client.seq_pub()), client.identity)
+    id_ = enclave_id(ENC_V, client.identity.public, content_hash(manifest), ())
+    try:
+        client.enclave(id_, at=client.url).head()
+    except EnclaveNotFound:
+        return None
+    if book is not None:
+        book.set_own(client.identity.public, LABEL, Place(id_, client.url))
+    return Place(id_)
+
+
+def _manifest(identity: Identity, node: bytes | None) -> dict[str, Any]:
+    """Return the manifest of the identity's first store on a node, which any device with the key
+    can compute again; without `node`, that of another store.
+    """
+    manifest = template(LABEL, identity.public)
+    manifest["meta"]["nonce"] = secrets.token_hex(8) if node is None else first_nonce(identity, node)
+    return manifest
+
+
+def first_nonce(identity: Identity, node: bytes) -> str:
+    """Return the nonce of the identity's first store on the node with this key."""
+    return hkdf(identity.key.secret, f"{FIRST_STORE}{node.hex()}")[:8].hex()
 
 
 class Personal:
@@ -67,12 +110,13 @@ class Personal:
         """Create a store on the client's node, and enter it in the registry and the book, if given.
 
         A display name is public: it is part of the profile, which a registry's search finds. Raise
-        MisuseError if registry or book already know a store, unless `again` is set.
+        MisuseError if registry or book already know a store, unless `again` is set. Other devices
+        find the first store on a node by the key alone, unless it has bundles of another size.
         """
-        if not again and own_place(client, LABEL, more.get("book")) is not None:
+        book, is_plain = more.get("book"), bundle is None
+        if not again and (find_place(client, book) if is_plain else own_place(client, LABEL, book)) is not None:
             raise MisuseError("you already have a personal store")
-        manifest = template(LABEL, client.identity.public)
-        manifest["meta"]["nonce"] = secrets.token_hex(8)
+        manifest = _manifest(client.identity, client.seq_pub() if is_plain and not again else None)
         found = client.create({**manifest, "bundle": dict(bundle or manifest["bundle"])})
         store = cls(client, found.id, **more)
         if store._book is not None:
@@ -84,9 +128,9 @@ class Personal:
 
     @classmethod
     def find(cls, client: Client, *, book: AddressBook | None = None, **more: Any) -> "Personal":
-        """Return the identity's own store from the book or the registry; raise NoPersonalStore if
-        unknown."""
-        place = own_place(client, LABEL, book)
+        """Return the identity's own store from the book or the registry, or the first one on the
+        client's node; raise NoPersonalStore if unknown."""
+        place = find_place(client, book)
         if place is None:
             raise NoPersonalStore("no personal store of yours is known here: create one, or give its enclave")
         return cls(client, place.enclave, node=place.node, book=book, **more)
@@ -137,6 +181,8 @@ class Personal:
 
     def add(self, name: str, text: str, *, kind: str = "note", **more: Any) -> Receipt:
         """Store a document, sealed."""
+        if kind == BOOK_KIND:
+            raise MisuseError(f"kind: {BOOK_KIND} is for the address book")
         return self.enclave.commit(PRIVATE, self._sealed({**more, "kind": kind, "name": name, "text": text}))
 
     def change(self, document: Id, *, name: str | None = None, text: str | None = None) -> Receipt:
@@ -158,9 +204,10 @@ class Personal:
 
     def documents(self, words: str = "") -> list[Document]:
         """Return the documents that open, the oldest first; with `words`, only those that contain
-        all of them in name, kind or text.
+        all of them in name, kind or text. The address book is not among them.
         """
-        return search([each for each in self._opened() if isinstance(each, Document)], words)
+        found = [each for each in self._opened() if isinstance(each, Document) and each.kind != BOOK_KIND]
+        return search(found, words)
 
     def unreadable(self) -> list[Unreadable]:
         """Return the documents that do not open with this identity's key, and why."""

@@ -3,12 +3,13 @@
 import os
 import sys
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from enc.cli.common import passphrase, settings
+from enc.cli.common.book import followed_nodes
 from enc.cli.common.output import Output, fields, format_time
 from enc.core.errors import EventNotFound, MisuseError
 
@@ -29,6 +30,7 @@ class CommandContext(Output):
     def __init__(self, flags: Mapping[str, Any]) -> None:
         super().__init__(bool(flags.get("as_json")))
         self._flags = flags
+        self._identity: Identity | None = None
 
     @cached_property
     def settings(self) -> settings.ProfileSettings:
@@ -54,7 +56,18 @@ class CommandContext(Output):
 
     def identity(self) -> "Identity":
         """Return the identity in the key file, opened with its passphrase if it has one."""
-        return passphrase.load_identity(self.settings.get("identity"))
+        if self._identity is None:
+            self._identity = passphrase.load_identity(self.settings.get("identity"))
+        return self._identity
+
+    def identity_at_hand(self) -> "Identity | None":
+        """Return the identity if its key opens without asking anybody for a passphrase."""
+        from enc.client import Identity
+
+        if self._identity is None:
+            with suppress(MisuseError):
+                self._identity = Identity.load(self.settings.get("identity"), passphrase.given())
+        return self._identity
 
     @contextmanager
     def client(self, *, anonymous: bool = False) -> Iterator["Client"]:
@@ -92,7 +105,9 @@ class CommandContext(Output):
     @contextmanager
     def enclave(self, *, anonymous: bool = False) -> Iterator["Enclave"]:
         enclave = self.settings.get("enclave")
-        with self.client(anonymous=anonymous) as client:
+        nodes = followed_nodes(enclave)
+        more: dict[str, Any] = {"nodes": nodes} if nodes else {}
+        with self.client_as(None if anonymous else self.identity(), **more) as client:
             yield client.enclave(enclave)
 
     def note_if_moved(self, enclave: "Enclave") -> None:

@@ -11,6 +11,7 @@ import typer
 from enc.cli.chat.loop import run_chat
 from enc.cli.chat.slash_commands import HISTORY
 from enc.cli.chat.source import ChatUpdate, patience
+from enc.cli.common.book import open_book
 from enc.cli.common.command import NODE, command
 from enc.cli.common.command_context import CommandContext
 from enc.cli.common.exits import FAILED
@@ -48,11 +49,13 @@ def chat(
 
     Without a terminal it reads and prints line by line.
     """
-    from enc.apps import AddressBook
-
     me = ctx.identity()
-    with ctx.client_as(me) as shows, ctx.client_as(me) as writes, ctx.client_as(me, **patience(ctx, stay)) as listens:
-        book = AddressBook()
+    with (
+        open_book(ctx) as book,
+        ctx.client_as(me) as shows,
+        ctx.client_as(me) as writes,
+        ctx.client_as(me, **patience(ctx, stay)) as listens,
+    ):
         shown, written, subscribed = (find_mailbox(each, book) for each in (shows, writes, listens))
         dm = MailboxContext(ctx, shows, book, shown)
         identity = dm.resolve(who, yes)

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
+from enc.cli.common.book import open_book
 from enc.cli.common.command import NODE, command
 from enc.cli.common.command_context import CommandContext, content
 from enc.cli.common.exits import FAILED
@@ -47,11 +48,9 @@ def create(
 ) -> None:
     """Create your mailbox on the node, and register it in the registry, if one is set."""
     from enc.apps.dm import Mailbox
-    from enc.apps.people.address_book import AddressBook
     from enc.apps.people.announcing import own_place
 
-    with ctx.client() as client:
-        book = AddressBook()
+    with open_book(ctx) as book, ctx.client() as client:
         if not again and own_place(client, "dm", book) is not None:
             raise MisuseError("you have a mailbox already: `enc dm status` shows it; --again creates another")
         mailbox = Mailbox.create(client, name=name, book=book, again=True)
@@ -64,12 +63,12 @@ def use(
 ) -> None:
     """Use an existing mailbox, for example on a new device. Your key alone opens everything in it."""
     from enc.apps.dm import Mailbox
-    from enc.apps.people.address_book import AddressBook, Place
+    from enc.apps.people.address_book import Place
 
-    with ctx.client() as client:
+    with open_book(ctx) as book, ctx.client() as client:
         mailbox = Mailbox(client, which)
         mailbox.sync()
-        AddressBook().set_own(client.identity.public, "dm", Place(mailbox.enclave.id, client.url or None))
+        book.set_own(client.identity.public, "dm", Place(mailbox.enclave.id, client.url or None))
         _print_mailbox(ctx, mailbox, client)
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from enc.cli.common.book import open_book
 from enc.cli.common.command_context import CommandContext
 from enc.cli.me.context import Who, Yes, resolve_person
 from enc.core.errors import EncError, MisuseError
@@ -92,10 +93,7 @@ class MailboxContext:
 @contextmanager
 def open_mailbox(ctx: CommandContext) -> Iterator[MailboxContext]:
     """Yield the mailbox of the profile's identity, synced."""
-    from enc.apps import AddressBook
-
-    with ctx.client() as client:
-        book = AddressBook()
+    with open_book(ctx) as book, ctx.client() as client:
         mailbox = find_mailbox(client, book)
         mailbox.sync()
         dm = MailboxContext(ctx, client, book, mailbox)

@@ -6,6 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
+from enc.cli.common.book import followed_nodes, open_book
 from enc.cli.common.command import command
 from enc.cli.common.command_context import CommandContext
 from enc.cli.common.output import fields
@@ -89,20 +90,26 @@ def follow(
     ctx: CommandContext,
     which: Annotated[str | None, typer.Argument(metavar="ENCLAVE", help="The enclave. Default: --enclave.")] = None,
     there: Annotated[
-        str | None, typer.Option("--at", metavar="URL", help="The new node. Default: the one in the registry.")
+        str | None,
+        typer.Option(
+            "--at",
+            metavar="URL",
+            help="The new node. Default: the one in the registry, or that your other devices use.",
+        ),
     ] = None,
     accept_loss: Loss = False,
     use: Annotated[bool, typer.Option("--use", help="The profile uses that node from now on.")] = False,
 ) -> None:
     """Switch to the node that an enclave moved to, checked by its Migrates and by what you saw before."""
-    more: dict[str, Any] = {"url": there or ctx.settings.values["node"].value, "accept_loss": accept_loss}
-    if there is None and ctx.settings.values["registry"].value is not None:
-        more["url"] = None
-    with ctx.client_as(ctx.identity(), **more) as client:
-        enclave = client.enclave(which or ctx.settings.get("enclave"))
+    wanted = which or ctx.settings.get("enclave")
+    with (
+        open_book(ctx) as book,
+        ctx.client_as(ctx.identity(), accept_loss=accept_loss, **_where(ctx, there, wanted)) as client,
+    ):
+        enclave = client.enclave(wanted)
         head, history = enclave.head(), enclave.sequencers()
         url = enclave.url
-    _follow_groups(enclave.id, url)
+        book.put_follow(enclave.id, url)
     if use:
         ctx.settings.store("node", url)
     terms = [{"sequencer": (term.sequencer or b"").hex(), "from_seq": term.from_seq} for term in history.terms()]
@@ -111,11 +118,8 @@ def follow(
     ctx.emit(wire, fields(enclave=enclave.hex, node=url, head=f"{head.ts} bundles", **lines))
 
 
-def _follow_groups(enclave: bytes, url: str) -> None:
-    """Update the node of the enclave's group in the address book."""
-    from enc.apps.people.address_book import AddressBook, Place
-
-    book = AddressBook()
-    for each in book.groups():
-        if each.place.enclave == enclave and each.place.node != url:
-            book.put_group(each.name, Place(enclave, url))
+def _where(ctx: CommandContext, there: str | None, enclave: str) -> dict[str, Any]:
+    """Return the client's node: the given one, the registry's, or the one to which the enclave was followed before."""
+    if there is None and ctx.has_registry:
+        return {"url": None}
+    return {"url": there or ctx.settings.values["node"].value, "nodes": () if there else followed_nodes(enclave)}

@@ -4,7 +4,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from enc.cli.common.command import LOCAL, NODE, command
+from enc.cli.common.book import open_book
+from enc.cli.common.command import NODE, command
 from enc.cli.common.command_context import CommandContext
 from enc.cli.common.output import fields
 from enc.cli.group import chat, join, messages, people
@@ -35,13 +36,11 @@ def create(
     ] = None,
 ) -> None:
     """Create a group. You are its owner, first admin and first member; nobody joins without an admin's consent."""
-    from enc.apps import AddressBook
     from enc.apps.group import Group
     from enc.apps.people.address_book import Place
 
-    book = AddressBook()
-    book.check_free(name)
-    with ctx.client() as client:
+    with open_book(ctx) as book, ctx.client() as client:
+        book.check_free(name)
         group = Group.create(client, topic=topic)
         book.put_group(name, Place(group.id, client.url))
         ctx.emit({"group": name, "enclave": group.hex, "node": client.url}, group.hex)
@@ -49,21 +48,20 @@ def create(
             ctx.note(f"not registered in the registry yet: {group.unannounced}")
 
 
-@command(app, "enc group list", name="list", flags=LOCAL, panel=NAMES)
+@command(app, "enc group list", name="list", flags=NODE, panel=NAMES)
 def list_(ctx: CommandContext) -> None:
-    """List the groups in your address book. Works offline."""
-    from enc.apps import AddressBook
-
-    ctx.rows(
-        ("name", "node", "enclave"),
-        (
+    """List the groups in your address book. Works offline, with the copy on this machine."""
+    with open_book(ctx, listing=True) as book:
+        ctx.rows(
+            ("name", "node", "enclave"),
             (
-                {"name": each.name, "enclave": each.place.enclave.hex(), "node": each.place.node},
-                (each.name, each.place.node or "-", each.place.enclave.hex()),
-            )
-            for each in AddressBook().groups()
-        ),
-    )
+                (
+                    {"name": each.name, "enclave": each.place.enclave.hex(), "node": each.place.node},
+                    (each.name, each.place.node or "-", each.place.enclave.hex()),
+                )
+                for each in book.groups()
+            ),
+        )
 
 
 @command(app, f"enc group add plans {_ID} --at https://enc.example.org", flags=NODE, panel=NAMES)
@@ -76,24 +74,23 @@ def add(
     ] = None,
 ) -> None:
     """Add a group to your address book under a name. Works offline."""
-    from enc.apps import AddressBook
     from enc.apps.people.address_book import Place
     from enc.client.enclave.writes import as_bytes
 
     place = Place(as_bytes(enclave, "id"), there or ctx.settings.values["node"].value)
-    AddressBook().put_group(name, place)
+    with open_book(ctx, listing=True) as book:
+        book.put_group(name, place)
     ctx.emit({"group": name, "enclave": place.enclave.hex(), "node": place.node}, f"{name}  {place.enclave.hex()}")
 
 
-@command(app, "enc group forget plans", flags=LOCAL, panel=NAMES)
+@command(app, "enc group forget plans", flags=NODE, panel=NAMES)
 def forget(ctx: CommandContext, name: Annotated[str, typer.Argument(metavar="NAME", help="Your name for it.")]) -> None:
     """Remove a group from your address book. You stay a member: `enc group leave` leaves it.
 
     `enc me forget` removes people.
     """
-    from enc.apps import AddressBook
-
-    AddressBook().remove_group(name)
+    with open_book(ctx, listing=True) as book:
+        book.remove_group(name)
     ctx.emit({"forgotten": name}, f"{name} is forgotten")
 
 

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from enc.cli.common.book import open_book
 from enc.cli.common.command_context import CommandContext
 from enc.cli.me.context import resolve_person
 from enc.core.errors import MisuseError
@@ -22,7 +23,10 @@ Whom = Annotated[
     str,
     typer.Argument(
         metavar="WHO",
-        help="A name in your address book or the registry, a key, or the first 8 or more digits of a member's key.",
+        help=(
+            "A name in your address book or the registry, a key, a contact card, "
+            "or the first 8 or more digits of a member's key."
+        ),
     ),
 ]
 EntryId = Annotated[str, typer.Argument(metavar="ENTRY", help="The entry's number as shown, or its id.")]
@@ -37,11 +41,9 @@ def open_group(ctx: CommandContext, name: str) -> Iterator[tuple["Group", "Addre
 
     `--node` overrides the node that the address book has for the group.
     """
-    from enc.apps import AddressBook
     from enc.apps.group import Group
 
-    book = AddressBook()
-    with ctx.client_as(ctx.identity(), **_reached(ctx, book, name)) as client:
+    with open_book(ctx) as book, ctx.client_as(ctx.identity(), **_reached(ctx, book, name)) as client:
         yield Group(client, book.group(name).enclave), book, client
 
 

@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
+from enc.cli.common.book import open_book
 from enc.cli.common.command import NODE, command
 from enc.cli.common.command_context import CommandContext
 from enc.cli.common.output import fields
@@ -81,12 +82,10 @@ def invitations(ctx: CommandContext, store: Store = None) -> None:
     A pending invitation is not proved; the command prints why. To delete it, run `enc me dismiss` with its seq from
     `enc me notices`.
     """
-    from enc.apps import AddressBook
     from enc.apps.group import invitations_in
 
-    book = AddressBook()
-    names = book.names()
-    with ctx.client() as client:
+    with open_book(ctx) as book, ctx.client() as client:
+        names = book.names()
         found = invitations_in(own_store(client, book, store))
     shown = [_shown(each) for each in found if not each.is_refuted]
     ctx.rows(
@@ -126,13 +125,12 @@ def accept(
     store: Store = None,
 ) -> None:
     """Accept an invitation, and name the group. You are a member already: this gets the keys you were sent."""
-    from enc.apps import AddressBook
     from enc.apps.group import Group, invitations_in
     from enc.apps.people.address_book import Place
     from enc.client.enclave.writes import as_bytes
 
-    wanted, book = as_bytes(enclave, "id"), AddressBook()
-    with ctx.client() as client:
+    wanted = as_bytes(enclave, "id")
+    with open_book(ctx) as book, ctx.client() as client:
         found = [each for each in invitations_in(own_store(client, book, store)) if each.enclave == wanted]
         invitation = next((each for each in reversed(found) if each.is_confirmed), None)
         if invitation is None:

@@ -5,10 +5,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from enc.cli.common.book import open_book
 from enc.cli.common.command import NODE, command
 from enc.cli.common.command_context import CommandContext, content
 from enc.cli.common.output import OutputRow, fields, format_time
-from enc.cli.me import contacts, documents, notices
+from enc.cli.me import card, contacts, documents, notices
 from enc.cli.me.context import Which, find_id, open_store
 from enc.core.errors import InvalidCommit, MisuseError
 from enc.core.primitives.encoding import strict_json
@@ -30,14 +31,13 @@ def create(
     again: Annotated[bool, typer.Option("--again", help="Create another, though you have one.")] = False,
 ) -> None:
     """Create your store on the node, and register it in the registry, if one is set."""
-    from enc.apps import AddressBook, Personal
-    from enc.apps.people.announcing import own_place
+    from enc.apps import Personal
+    from enc.apps.personal.store import find_place
 
-    book = AddressBook()
-    with ctx.client() as client:
-        if not again and own_place(client, "personal", book) is not None:
+    with open_book(ctx) as book, ctx.client() as client:
+        if not again and find_place(client, book) is not None:
             raise MisuseError("you have a store already: `enc me show` shows it; --again creates another")
-        made = Personal.create(client, display_name=name, book=book, again=True)
+        made = Personal.create(client, display_name=name, book=book, again=again)
         _print_store(ctx, made)
 
 
@@ -48,15 +48,15 @@ def use(
     there: Annotated[str | None, typer.Option("--at", metavar="URL", help="Its node. Default: the profile's.")] = None,
 ) -> None:
     """Use an existing store, on a device without a registry."""
-    from enc.apps import AddressBook, Personal
+    from enc.apps import Personal
     from enc.apps.people.address_book import Place
     from enc.client.enclave.writes import as_bytes
 
-    with ctx.client() as client:
+    with open_book(ctx) as book, ctx.client() as client:
         found = Personal(client, which, node=there)
         found.refresh()  # fails unless the store is one's own: the node lets only its owner read
         place = Place(as_bytes(which, "enclave"), there or client.url or None)
-        AddressBook().set_own(client.identity.public, "personal", place)
+        book.set_own(client.identity.public, "personal", place)
         _print_store(ctx, found)
 
 
@@ -182,5 +182,5 @@ def unpost(ctx: CommandContext, which: Which) -> None:
         ctx.print_receipt(mine.enclave, mine.delete_post(id_))
 
 
-for part in (documents, notices, contacts):
+for part in (documents, notices, contacts, card):
     app.add_typer(part.app)

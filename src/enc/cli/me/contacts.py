@@ -4,10 +4,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from enc.cli.common.command import LOCAL, NODE, command
+from enc.cli.common.book import open_book
+from enc.cli.common.command import NODE, command
 from enc.cli.common.command_context import CommandContext
 from enc.cli.common.output import OutputRow, fields
-from enc.cli.me.context import Who, Yes, resolve_person
+from enc.cli.me.context import Who, Yes, checked_card, keep_card, resolve_person
 from enc.core.errors import MisuseError
 
 if TYPE_CHECKING:
@@ -16,12 +17,11 @@ if TYPE_CHECKING:
 app = typer.Typer()
 
 
-@command(app, "enc me contacts", flags=LOCAL)
+@command(app, "enc me contacts", flags=NODE)
 def contacts(ctx: CommandContext) -> None:
-    """List the people in your address book."""
-    from enc.apps import AddressBook
-
-    ctx.rows(("name", "identity", "enclaves"), map(_row, AddressBook().contacts()))
+    """List the people in your address book. Works offline, with the copy on this machine."""
+    with open_book(ctx, listing=True) as book:
+        ctx.rows(("name", "identity", "enclaves"), map(_row, book.contacts()))
 
 
 def _wire(contact: "Contact") -> dict[str, Any]:
@@ -33,41 +33,52 @@ def _row(contact: "Contact") -> OutputRow:
     return _wire(contact), (contact.name, contact.identity.hex(), " ".join(sorted(contact.places)))
 
 
-@command(app, "enc me know bob 3f0c…", "enc me know bob 3f0c… --store 77ab… --at https://node.example", flags=LOCAL)
+@command(
+    app,
+    "enc me know bob 3f0c…",
+    "enc me know bob enc:card:…",
+    "enc me know bob 3f0c… --store 77ab… --at https://node.example",
+    flags=NODE,
+)
 def know(
     ctx: CommandContext,
     name: Annotated[str, typer.Argument(metavar="NAME", help="Your name for them.")],
-    key: Annotated[str, typer.Argument(metavar="KEY", help="Their public key.")],
+    key: Annotated[str, typer.Argument(metavar="KEY", help="Their public key, or a contact card.")],
     to: Annotated[str | None, typer.Option("--store", metavar="ID", help="Their personal store.")] = None,
     mailbox: Annotated[str | None, typer.Option(metavar="ID", help="Their mailbox.")] = None,
     there: Annotated[str | None, typer.Option("--at", metavar="URL", help="The node of these enclaves.")] = None,
     again: Annotated[bool, typer.Option("--again", help="Reassign a name that is another person's now.")] = False,
 ) -> None:
     """Add a person to your address book."""
-    from enc.apps import AddressBook
     from enc.apps.people.address_book import Contact, Place
+    from enc.apps.people.names import is_link
     from enc.client.enclave.writes import as_bytes
 
-    book, identity = AddressBook(), as_bytes(key, "key")
-    before = book.get(name)
-    if before is not None and before.identity != identity and not again:
-        raise MisuseError(f"{before.name} is {before.identity.hex()}: --again reassigns the name")
     if there is not None and to is None and mailbox is None:
         raise MisuseError("--at: needs --store or --mailbox")
     given = {"personal": to, "dm": mailbox}
     places = {label: Place(as_bytes(id_, label), there) for label, id_ in given.items() if id_ is not None}
-    found = book.put(Contact(name, identity, places), again=again)
+    with open_book(ctx, listing=True) as book:
+        card = checked_card(ctx, key) if is_link(key) else None
+        identity = as_bytes(key, "key") if card is None else card.key
+        before = book.get(name)
+        if before is not None and before.identity != identity:
+            if not again:
+                raise MisuseError(f"{before.name} is {before.identity.hex()}: --again reassigns the name")
+            book.remove(name)
+        if card is not None:
+            keep_card(ctx, card, book, name)
+        found = book.put(Contact(name, identity, places))
     ctx.emit(_wire(found), fields(name=found.name, identity=found.identity.hex()))
 
 
-@command(app, "enc me forget bob", flags=LOCAL)
+@command(app, "enc me forget bob", flags=NODE)
 def forget(
     ctx: CommandContext, name: Annotated[str, typer.Argument(metavar="NAME", help="Your name for them.")]
 ) -> None:
     """Remove a person from your address book."""
-    from enc.apps import AddressBook
-
-    AddressBook().remove(name)
+    with open_book(ctx, listing=True) as book:
+        book.remove(name)
     ctx.emit({"forgotten": name}, f"{name} is forgotten")
 
 
@@ -77,11 +88,9 @@ def whois(ctx: CommandContext, who: Who, yes: Yes = False) -> None:
 
     Anybody can register any name: --yes confirms the key of one from the registry, and stores it.
     """
-    from enc.apps import AddressBook
     from enc.apps.people.lookup import find
 
-    with ctx.client_as(None) as client:
-        book = AddressBook()
+    with open_book(ctx, listing=True) as book, ctx.client_as(None) as client:
         found = resolve_person(ctx, who, client, book, yes) if yes else find(who, book, client)
     wire = {"identity": found.identity.hex(), "name": found.name or "", "source": found.source}
     ctx.emit(wire, fields(**wire))

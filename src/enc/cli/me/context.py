@@ -7,15 +7,19 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from enc.cli.common.command_context import CommandContext
+from enc.cli.common.output import format_time, short
 from enc.core.errors import EventNotFound, MisuseError
 
 if TYPE_CHECKING:
     from enc.apps import Personal
-    from enc.apps.people.address_book import AddressBook, Place
+    from enc.apps.people.address_book import AddressBook, Contact, Place
+    from enc.apps.people.contact_card import ContactCard
     from enc.apps.people.lookup import Person
     from enc.client import Client
 
-Who = Annotated[str, typer.Argument(metavar="WHO", help="A name in your address book or the registry, or a key.")]
+Who = Annotated[
+    str, typer.Argument(metavar="WHO", help="A name in your address book or the registry, a key, or a contact card.")
+]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Accept the key in the registry without asking.")]
 Which = Annotated[str, typer.Argument(metavar="WHICH", help="Its seq, or the start of its id.")]
 
@@ -23,24 +27,28 @@ MIN_PREFIX = 4
 
 
 @contextmanager
-def open_store(ctx: CommandContext) -> Iterator["Personal"]:
-    """Yield the store of the profile's identity."""
+def open_store(ctx: CommandContext, book: "AddressBook | None" = None) -> Iterator["Personal"]:
+    """Yield the store of the profile's identity. `book`: the synced one, for commands that use names."""
     from enc.apps import AddressBook, Personal
     from enc.apps.group import CONFIRMERS
 
     with ctx.client() as client:
-        yield Personal.find(client, book=AddressBook(), confirmers=CONFIRMERS)
+        yield Personal.find(client, book=book or AddressBook(), confirmers=CONFIRMERS)
 
 
 def resolve_person(ctx: CommandContext, word: str, client: "Client | None", book: "AddressBook", yes: bool) -> "Person":
     """Return the person that a word names.
 
-    A name that only a registry knows is shown with its key, and stored once the user confirms it.
+    A name that only a registry knows is shown with its key, and stored once the user confirms it. The
+    person of a contact card is stored, too.
     """
     from enc.apps.people.address_book import Contact
     from enc.apps.people.lookup import find
 
     found = find(word, book, client)
+    if found.card is not None:
+        keep_card(ctx, found.card, book)
+        return find(found.identity, book, client)
     if not found.is_hint:
         return found
     ctx.note(f"{found.name} is {found.identity.hex()} according to the registry")
@@ -48,6 +56,42 @@ def resolve_person(ctx: CommandContext, word: str, client: "Client | None", book
         raise typer.Abort
     book.put(Contact(found.name or word, found.identity))
     return find(found.identity, book, client)
+
+
+def checked_card(ctx: CommandContext, link: str) -> "ContactCard":
+    """Return the card in a link; raise InvalidCard if it is not valid, or names a private node."""
+    from enc.apps.people.contact_card import check_nodes, parse_card
+    from enc.runtime.clock import now_ms
+
+    card = parse_card(link.strip(), now_ms())
+    check_nodes(card, ctx.settings.values["node"].value or "")
+    return card
+
+
+def keep_card(ctx: CommandContext, card: "ContactCard", book: "AddressBook", name: str | None = None) -> "Contact":
+    """Store the person of a card, and pin their nodes' keys."""
+    from enc.apps.people.contact_card import pin_card
+    from enc.apps.people.lookup import NameTaken, store_card
+    from enc.client.verify.pins import FilePins, default_directory
+
+    known = book.of(card.key)
+    try:
+        kept = store_card(book, card, name)
+    except NameTaken as e:
+        raise MisuseError(f"{e.message}: `enc me know NAME LINK`") from None
+    pin_card(card, FilePins(default_directory()))
+    ctx.note(f"{kept.name} is {short(card.key)}, by the card that this key signed on {format_time(card.at)}")
+    if folded_differs(kept.name, card.name):
+        ctx.note(f"the card calls them {card.name}; yours stays {kept.name}")
+    if known is not None and known.card_at > card.at:
+        ctx.note("you have a newer card of theirs: its addresses stay")
+    return kept
+
+
+def folded_differs(one: str, other: str) -> bool:
+    from enc.apps.people.names import folded
+
+    return folded(one) != folded(other)
 
 
 def place_of_store(store: str | None, there: str | None) -> "Place | None":

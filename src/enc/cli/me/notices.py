@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from msgspec import Struct
 
+from enc.cli.common.book import open_book
 from enc.cli.common.command import NODE, command
 from enc.cli.common.command_context import CommandContext
 from enc.cli.common.output import OutputRow, format_time, short
@@ -29,7 +30,7 @@ def notices(
     Act only on confirmed ones. Pending ones are not proved: the command prints why, and verifies them again the next
     time, until you dismiss them. It deletes those that are refuted, or that cannot be opened, at once.
     """
-    with open_store(ctx) as mine:
+    with open_book(ctx) as book, open_store(ctx, book) as mine:
         found = mine.notices(discard=not keep, limit=limit)
         shown = [each for each in found if everything or each.state != "refuted"]
         columns = ("seq", "state", "time", "kind", "enclave", "from", "about")
@@ -123,11 +124,9 @@ class NotifyOptions(Struct, frozen=True, kw_only=True):
 )
 def notify(ctx: CommandContext, options: NotifyOptions) -> None:
     """Notify a person of something you did in another enclave. The notice is sealed to them."""
-    from enc.apps import AddressBook
-
     place = place_of_store(options.to, options.there)
-    with open_store(ctx) as mine:
-        person = resolve_person(ctx, options.who, mine.client, AddressBook(), options.yes)
+    with open_book(ctx) as book, open_store(ctx, book) as mine:
+        person = resolve_person(ctx, options.who, mine.client, book, options.yes)
         receipt = mine.notify(
             person,
             options.kind,
@@ -168,20 +167,16 @@ def grant(
     yes: Yes = False,
 ) -> None:
     """Let the node push your profile, your posts and the arrival of notices, still sealed, to a service."""
-    from enc.apps import AddressBook
-
-    with open_store(ctx) as mine:
-        person = resolve_person(ctx, who, mine.client, AddressBook(), yes)
+    with open_book(ctx) as book, open_store(ctx, book) as mine:
+        person = resolve_person(ctx, who, mine.client, book, yes)
         ctx.print_receipt(mine.enclave, mine.grant_dataview(person.identity, endpoint=endpoint))
 
 
 @command(app, "enc me revoke 3f0c…", flags=NODE)
 def revoke(ctx: CommandContext, who: Who, yes: Yes = False) -> None:
     """Stop pushes to a service."""
-    from enc.apps import AddressBook
-
-    with open_store(ctx) as mine:
-        person = resolve_person(ctx, who, mine.client, AddressBook(), yes)
+    with open_book(ctx) as book, open_store(ctx, book) as mine:
+        person = resolve_person(ctx, who, mine.client, book, yes)
         ctx.print_receipt(mine.enclave, mine.revoke_dataview(person.identity))
 
 
