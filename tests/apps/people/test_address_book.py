@@ -79,6 +79,36 @@ def test_groups_have_names_of_their_own(book: AddressBook) -> None:
             wrong("plans")
 
 
+def test_where_an_enclave_was_followed_to_is_known_wherever_it_is_named(book: AddressBook) -> None:
+    other = Place(b"\x08" * 32, "https://node.example")
+    book.put(Contact("bob", BOB, {"dm": BOX, "personal": other}, 7))
+    book.set_own(CAROL, "dm", BOX)
+    book.put_group("plans", BOX)
+    book.put_follow(BOX.enclave, "https://new.example/")
+    book.put_follow(b"\x09" * 32, "https://new.example")
+    again, new = AddressBook(book.path), Place(BOX.enclave, "https://new.example")
+    assert again.follows() == {BOX.enclave: "https://new.example", b"\x09" * 32: "https://new.example"}
+    assert again.contacts() == [Contact("bob", BOB, {"dm": new, "personal": other}, 7)]
+    assert again.own(CAROL, "dm") == again.group("plans") == new
+    assert (again.node_of(BOX.enclave), again.node_of(b"\x09" * 32)) == ("https://new.example",) * 2
+    with pytest.raises(MisuseError, match="not a node's URL"):
+        book.put_follow(BOX.enclave, "file:///x")
+
+
+def test_the_number_of_followed_enclaves_is_bounded(book: AddressBook, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "MAX_FOLLOWS", 1)
+    book.put_follow(BOX.enclave, "https://node.example")
+    with pytest.raises(MisuseError, match="at most 1 followed"):
+        book.put_follow(b"\x08" * 32, "https://node.example")
+
+
+def test_a_change_that_changes_nothing_writes_nothing(book: AddressBook) -> None:
+    book.put(Contact("bob", BOB))
+    before = book.path.stat().st_ino
+    book.update(lambda found: found)
+    assert book.path.stat().st_ino == before
+
+
 def test_the_number_of_groups_is_bounded(book: AddressBook, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "MAX_GROUPS", 1)
     book.put_group("plans", BOX)

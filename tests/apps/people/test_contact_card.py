@@ -26,6 +26,7 @@ from enc.client import Identity
 from enc.client.verify.pins import MemoryPins, Pin
 from enc.core.errors import MisuseError
 from enc.core.primitives.hashing import content_hash, enclave_id, sha256
+from enc.core.trees.tree_head import sign_head
 from tests.core.world import NO_POINT, person
 
 ADA, EVE = Identity(person("alice")), Identity(person("bob"))
@@ -98,12 +99,16 @@ def test_every_altered_byte_is_noticed() -> None:
         lambda link: link.replace("enc:card:", "enc:poke:"),
         lambda link: PREFIX,
         lambda link: PREFIX + "é",
-        lambda link: PREFIX + "A" * MAX_LINK,
     ],
 )
 def test_a_link_of_another_form_is_rejected(bend: Callable[[str], str]) -> None:
     with pytest.raises(InvalidCard):
         parse_card(bend(link_of()), NOW)
+
+
+def test_a_long_link_is_not_even_decoded() -> None:
+    with pytest.raises(InvalidCard, match="characters; at most"):
+        parse_card(PREFIX + "A" * MAX_LINK, NOW)
 
 
 def test_a_link_has_one_spelling() -> None:
@@ -176,6 +181,12 @@ def test_a_url_of_another_form_is_rejected(field: str, node: str) -> None:
 def test_an_id_of_another_form_is_rejected(field: str, value: str) -> None:
     with pytest.raises(InvalidCard):
         parse_card(signed(text_of(payload(mailbox={**payload()["mailbox"], field: value}))), NOW)
+
+
+@pytest.mark.parametrize("value", ["07", "AB" * 32])
+def test_an_id_of_a_registry_has_the_form_of_ids(value: str) -> None:
+    with pytest.raises(InvalidCard, match=r"registry\.enclave"):
+        parse_card(signed(text_of(payload(registry={**payload()["registry"], "enclave": value}))), NOW)
 
 
 def test_a_card_for_another_s_enclave_is_rejected() -> None:
@@ -268,3 +279,7 @@ def test_the_key_of_the_node_is_pinned_for_the_first_contact() -> None:
     other.store(mailbox, Pin(EVE.public, None))
     pin_card(card, other)
     assert other.load(mailbox) == Pin(NODE, None), "nothing was seen of that node"
+    seen, head = MemoryPins(), sign_head(person("bob"), mailbox, NOW, 1, bytes(32))
+    seen.store(mailbox, Pin(EVE.public, head))
+    pin_card(card, seen)
+    assert seen.load(mailbox) == Pin(EVE.public, head), "what was seen counts for more than a card"

@@ -10,7 +10,7 @@ import pytest
 from enc.apps import Personal
 from enc.apps.people.address_book import Contact, Place
 from enc.apps.personal import book_log, book_sync
-from enc.apps.personal.book_log import MAX_EVENTS
+from enc.apps.personal.book_log import MAX_EVENTS, BookState, fold_book
 from enc.apps.personal.book_sync import FOLDER, Synced, is_paused, pause_sync, sync_book
 from enc.apps.personal.documents import BOOK_KIND, MAX_PLAINTEXT, Document
 from enc.apps.personal.send_notice import NoPersonalStore
@@ -278,6 +278,17 @@ def test_identities_that_share_a_book_do_not_share_it_through_their_stores(
     assert first.names() == {"carol": CAROL}
 
 
+def test_each_identity_has_its_own_mailbox(first: Device, second: Device, street: Street) -> None:
+    work = Profile(street, first)
+    office = Device(street, work.client.identity, "office")
+    for device, box in ((first, BOX), (work, ROOM)):
+        device.book.set_own(device.client.identity.public, "dm", box)
+        device.sync()
+    synced(second, office, first, work)
+    for device, box in ((first, BOX), (second, BOX), (work, ROOM), (office, ROOM)):
+        assert device.book.own(device.client.identity.public, "dm") == box
+
+
 def test_two_identities_that_give_one_name_to_two_people_keep_them_apart(
     first: Device, second: Device, street: Street
 ) -> None:
@@ -417,6 +428,19 @@ def test_the_book_is_not_among_the_documents(first: Device, second: Device) -> N
         first.store.add("x", "{}", kind=BOOK_KIND)
     second.sync()
     assert second.names() == {"bob": BOB}
+
+
+def test_another_document_changes_no_name(first: Device, second: Device) -> None:
+    text = json.dumps({"changes": [["person", "bob", {"name": "bob", "identity": BOB.hex()}]]})
+    first.store.add("x", text)
+    second.sync()
+    assert second.names() == {}
+
+
+def test_only_events_that_count_are_remembered_for_the_next_snapshot() -> None:
+    before = BookState(events=((1, b"1"), (2, b"2")), seq=2)
+    events = [(3, b"3", '{"changes": []}'), (4, b"4", '{"snapshot": [], "upto": 2}')]
+    assert fold_book(before, events) == BookState({}, 4, ((3, b"3"), (4, b"4")))
 
 
 def test_an_event_of_any_size_that_is_written_can_be_stored() -> None:

@@ -145,6 +145,13 @@ def test_a_store_is_needed_to_sync(tmp_path: Path, running_node: RunningNode) ->
     assert eve.ask("me", "know", "bob", BOB).stderr == ""
 
 
+def test_a_book_that_cannot_be_read_stops_only_the_commands_that_need_it(ada: Person) -> None:
+    enclave = ada.ask_json("enclave", "create", "team")[0]["enclave"]
+    (ada.home / ".local/share/enc/contacts.json").write_text("{")
+    assert "not an address book" in ada.refused("me", "contacts", code=2)["message"]
+    ada.ask("query", "--enclave", enclave)
+
+
 def test_a_node_that_lies_about_the_names_ends_the_command(tmp_path: Path, running_node: RunningNode) -> None:
     with RunningNode(tmp_path / "node") as node:
         ada = with_store(tmp_path / "ada", node.url, "Ada")

@@ -48,11 +48,13 @@ def _all(book: Contents, identity: bytes) -> Iterator[tuple[EntryKey, Entry]]:
     yield from (((PERSON, key), each) for key, each in book.contacts.items())
     yield from (((GROUP, key), each) for key, each in book.groups.items())
     yield from (((FOLLOW, enclave.hex()), Place(enclave, node)) for enclave, node in book.follows.items())
-    yield from (((OWN, label), place) for label, place in book.own.get(identity, {}).items() if label != NOT_SHARED)
+    yield from (((OWN, label), place) for label, place in book.own.get(identity, {}).items())
 
 
 def _is_valid(key: EntryKey, entry: Entry) -> bool:
-    """Return whether other devices would accept an entry: an editor may have written another one."""
+    """Return whether other devices would accept an entry: not the place of the store itself, nor
+    what an editor wrote wrongly.
+    """
     return parse_changes(wire_changes({key: entry})) == {key: entry}
 
 
@@ -70,10 +72,8 @@ def with_entries(book: Contents, entries: Entries, identity: bytes) -> Contents:
             follows[entry.enclave] = entry.node or ""
         else:
             own[key] = entry
-    kept = {label: place for label, place in book.own.get(identity, {}).items() if label == NOT_SHARED}
-    owned = {**kept, **own}
     others = {who: places for who, places in book.own.items() if who != identity}
-    return Contents(contacts, {**others, **({identity: owned} if owned else {})}, groups, follows)
+    return Contents(contacts, {**others, **({identity: own} if own else {})}, groups, follows)
 
 
 def changes_between(before: Entries, after: Entries) -> dict[EntryKey, Entry | None]:
