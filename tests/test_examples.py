@@ -22,6 +22,7 @@ SHORT = (
     "migrate_enclave.py",
     "personal_store.py",
     "direct_messages.py",
+    "contacts.py",
     "group_chat.py",
     "witnesses.py",
 )
@@ -81,6 +82,11 @@ SAYS = {
         "  Bob: Hello, Ada\n  Ada: Dinner at 8? (edited)\n  Bob: (retracted)\n  Ada: I bring dessert\n",
         'What the node stores of her last message: {"ciphertext":"',
         "  Bob: Are you there? [refused: UNAUTHORIZED]\nHis new phone has the same thread: True\n",
+    ],
+    "contacts.py": [
+        "Bob's card: enc:card:",
+        "An altered card is rejected: signature: not by the key in the card",
+        "Sealed for her other devices: 2 entries\nHer phone knows: Bob\n  Ada: Hi, it is Ada\n  Bob: Hello, Ada\n",
     ],
     "group_chat.py": [
         "Bob has left and Cleo has joined: epoch 3, fresh.\nCleo receives: Welcome, Cleo.\n",

@@ -5,6 +5,7 @@ label (`own`). Of one entry the last change counts.
 """
 
 from collections.abc import Iterator, Mapping
+from types import MappingProxyType
 from typing import Any
 
 from msgspec.structs import replace
@@ -39,9 +40,11 @@ Changes = Mapping[EntryKey, Entry | None]
 """None: the entry was removed."""
 
 
-def entries_of(book: Contents, identity: bytes) -> dict[EntryKey, Entry]:
-    """Return the entries of a book that belong to this identity's devices."""
-    return {key: entry for key, entry in _all(book, identity) if _is_valid(key, entry)}
+def entries_of(book: Contents, identity: bytes, valid: Entries = MappingProxyType({})) -> dict[EntryKey, Entry]:
+    """Return the entries of a book that belong to this identity's devices; those in `valid` are not
+    checked again.
+    """
+    return {key: each for key, each in _all(book, identity) if valid.get(key) == each or _is_valid(key, each)}
 
 
 def _all(book: Contents, identity: bytes) -> Iterator[tuple[EntryKey, Entry]]:
@@ -60,7 +63,8 @@ def _is_valid(key: EntryKey, entry: Entry) -> bool:
 
 def with_entries(book: Contents, entries: Entries, identity: bytes) -> Contents:
     """Return the book with these entries in place of all that `entries_of` returns."""
-    entries = {**{key: each for key, each in _all(book, identity) if not _is_valid(key, each)}, **entries}
+    rest = {key: each for key, each in _all(book, identity) if key not in entries and not _is_valid(key, each)}
+    entries = {**rest, **entries}
     own: dict[str, Place] = {}
     contacts, groups, follows = dict[str, Contact](), dict[str, NamedGroup](), dict[bytes, str]()
     for (type_, key), entry in entries.items():

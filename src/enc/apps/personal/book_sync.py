@@ -63,7 +63,7 @@ def sync_book(store: Personal, book: AddressBook) -> Synced:
     path = _path(book, me)
     with _locked(path):
         before, others = _load(path, store.enclave.id), _of_others(path)
-        found = entries_of(book.contents(), me)
+        found = entries_of(book.contents(), me, before.entries)
         state, local = read_log(store, before), _without(found, before.entries, others)
         changes = local_changes(before.entries, local, state.entries)
         if changes:
@@ -83,7 +83,7 @@ def _merged(now: Contents, me: bytes, entries: Entries, found: Entries, others: 
     """Return the book `now` with the store's entries, what changed since it was `found`, and the
     entries of other identities.
     """
-    current = entries_of(now, me)
+    current = entries_of(now, me, found)
     kept = {key: each for key, each in found.items() if any(key in other for other in others)}
     return with_entries(now, apply_changes({**kept, **entries}, changes_between(found, current)), me)
 
