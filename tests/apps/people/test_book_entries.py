@@ -1,5 +1,7 @@
 """Entries of an address book: how two devices' changes become one book, and which are accepted."""
 
+import json
+from random import Random
 from typing import Any
 
 import pytest
@@ -83,6 +85,7 @@ def test_an_entry_that_no_device_would_accept_stays_where_it_is() -> None:
             "bob",
             {"name": "Bob", "identity": BOB.hex(), "enclaves": {str(n): {"enclave": "07" * 32} for n in range(17)}},
         ],
+        ["group", "plans", {"name": "plans", "enclave": "07" * 32, "node": "https://node.example/"}],
         ["group", "plans", {"name": "others", "enclave": "07" * 32}],
         ["group", "plans", {"enclave": "07" * 32}],
         ["follow", "08" * 32, {"enclave": "07" * 32, "node": "https://node.example"}],
@@ -142,3 +145,17 @@ def test_a_name_that_two_devices_gave_to_two_groups_gets_a_number() -> None:
 def test_changes_between_two_books_make_one_of_the_other() -> None:
     one, other = {**bob(), **bob(CAROL, "carol")}, {**bob(dm=BOX), **bob(ME, "ann")}
     assert apply_changes(one, changes_between(one, other)) == other
+
+
+def test_whatever_stands_in_the_log_is_a_change_or_has_no_effect() -> None:
+    random, whole = Random(11), wire_changes(entries_of(BOOK, ME))
+    odd: list[Any] = ["", "\x00", "http://[", "ff" * 32, None, 1, -1, 2**60, 1.5, True, [], {}, {"dm": 1}, {"dm": {}}]
+    for _ in range(600):
+        wire = json.loads(json.dumps(whole))
+        each = random.choice(wire)
+        target = each[2] if isinstance(each[2], dict) and random.random() < 0.8 else each
+        key = random.choice(list(target)) if isinstance(target, dict) else random.randrange(3)
+        target[key] = random.choice(odd)
+        found = parse_changes(wire)
+        assert len(found) >= len(whole) - 1
+        assert parse_changes(wire_changes(found)) == found

@@ -4,6 +4,7 @@ import base64
 import json
 from collections.abc import Callable
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pytest
@@ -283,3 +284,22 @@ def test_the_key_of_the_node_is_pinned_for_the_first_contact() -> None:
     seen.store(mailbox, Pin(EVE.public, head))
     pin_card(card, seen)
     assert seen.load(mailbox) == Pin(EVE.public, head), "what was seen counts for more than a card"
+
+
+def test_whatever_is_signed_is_a_card_or_is_refused() -> None:
+    random, whole = Random(11), text_of(payload())
+    odd = ["", "\x00", "A" * 3000, "http://[", "https://xn--0.example", "https://a..b", "http://1.2.3.4:99999", "1e9"]
+    accepted = 0
+    for _ in range(600):
+        value = json.loads(whole)
+        place = random.choice([value, value["mailbox"], value["registry"]])
+        place[random.choice(list(place))] = random.choice([*odd, None, 1, -1, 2**60, 1.5, True, [], {}, [[]] * 9])
+        text = text_of(value)
+        if random.random() < 0.5:
+            cut = random.randrange(len(text))
+            text = text[:cut] + bytes([random.randrange(256)]) + text[cut + random.randrange(3) :]
+        try:
+            accepted += parse_card(signed(text), NOW).key == ADA.public
+        except InvalidCard:
+            continue
+    assert accepted, "some names are still valid"

@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 
 import pytest
+from msgspec import structs
 
 from enc.apps.people import parse_card, sign_card
 from enc.cli.common import profiles
@@ -12,6 +13,7 @@ from enc.client.verify.pins import FilePins
 from enc.runtime.clock import now_ms
 from tests.cli.me.devices import book_of, card_of, identity_of, with_store
 from tests.cli.people import Person, with_key
+from tests.client.moved import town
 from tests.node.running import RunningNode
 
 
@@ -101,10 +103,30 @@ def test_a_card_takes_over_no_name(ada: Person, bob: Person, tmp_path: Path) -> 
     assert book_of(ada) == {"bob": eve.hex, "other bob": eve.hex}
 
 
-def test_an_older_card_is_stored_without_its_addresses(ada: Person) -> None:
-    bob = Identity.new()
-    ada.ask("me", "know", "bob", sign_card(bob, "Bob", now_ms(), {}))
-    assert "newer card" in ada.ask("me", "know", "bob", sign_card(bob, "Bob", 1, {})).stderr
+def test_an_older_card_changes_neither_addresses_nor_pins(ada: Person, bob: Person) -> None:
+    new = parse_card(card_of(bob), now_ms())
+    moved = structs.replace(new.enclaves["dm"], sequencer=Identity.new().hex, node="http://127.0.0.1:1")
+    old = sign_card(Identity.load(bob.key()), "Bob", 1, {"dm": moved})
+    ada.ask("me", "know", "bob", card_of(bob))
+    assert "newer card" in ada.ask("me", "know", "bob", old).stderr
+    mailbox = new.places["dm"]
+    assert ada.ask_json("me", "contacts")[0]["enclaves"]["dm"]["node"] == mailbox.node
+    pin = FilePins(ada.pins).load(mailbox.enclave)
+    assert pin is not None
+    assert pin.sequencer.hex() == new.enclaves["dm"].sequencer
+
+
+def test_a_card_of_a_user_of_a_registry_names_it(ada: Person, tmp_path: Path) -> None:
+    with town(tmp_path / "town", "a") as place:
+        registry = f"{place.registry.url}#{place.registry.enclave.hex()}"
+        bob = with_store(tmp_path / "bob", place.nodes["a"].url, "Bob", registry)
+        link = card_of(bob)
+    named = parse_card(link, now_ms()).registry
+    assert named is not None
+    assert (named.node, named.enclave) == (place.registry.url, place.registry.enclave.hex())
+    assert f"enc config set registry {registry}:{named.sequencer}" in ada.ask("me", "know", "bob", link).stderr
+    profiles.store(ada.config, "default", "registry", registry)
+    assert "config set registry" not in ada.ask("me", "know", "bob", link).stderr
 
 
 def test_a_link_that_is_no_card_is_refused(ada: Person, bob: Person) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from enc.apps.people.address_book import check_identity, checked_place, checked_places
+from enc.apps.people.address_book import check_identity, checked_places
 from enc.apps.people.book_file import (
     Contact,
     Contents,
@@ -178,7 +178,8 @@ def _parse(wire: Any) -> tuple[EntryKey, Entry | None]:
         return (type_, key), None
     if type_ == PERSON:
         return (type_, key), _person(key, value)
-    place = checked_place(parse_place(convert_json(value, WirePlace, InvalidCommit)))
+    place = parse_place(convert_json(value, WirePlace, InvalidCommit))
+    _check_places({type_: place})
     if type_ == GROUP:
         return (type_, key), NamedGroup(_name(key, value.get("name")), place)
     if type_ == FOLLOW and (unhex(key, 32, "key") != place.enclave or place.node is None):
@@ -192,7 +193,14 @@ def _person(key: str, value: dict[str, Any]) -> Contact:
     found = parse_contact(convert_json(value, WireContact, InvalidCommit))
     check_identity(found.identity)
     check_numbers(InvalidCommit, card_at=found.card_at)
-    return replace(found, name=_name(key, found.name), places=checked_places(found.places))
+    _check_places(found.places)
+    return replace(found, name=_name(key, found.name))
+
+
+def _check_places(places: Mapping[str, Place]) -> None:
+    """Check that places are as `AddressBook` stores them: then all devices have the same ones."""
+    if checked_places(places) != places:
+        raise InvalidCommit("node: expected http:// or https:// and a host, without a slash at the end")
 
 
 def _name(key: str, name: Any) -> str:

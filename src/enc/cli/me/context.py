@@ -44,11 +44,11 @@ def resolve_person(ctx: CommandContext, word: str, client: "Client | None", book
     """
     from enc.apps.people.address_book import Contact
     from enc.apps.people.lookup import find
+    from enc.apps.people.names import is_link
 
+    if is_link(word):
+        return find(keep_card(ctx, checked_card(ctx, word), book).identity, book, client)
     found = find(word, book, client)
-    if found.card is not None:
-        keep_card(ctx, found.card, book)
-        return find(found.identity, book, client)
     if not found.is_hint:
         return found
     ctx.note(f"{found.name} is {found.identity.hex()} according to the registry")
@@ -72,6 +72,7 @@ def keep_card(ctx: CommandContext, card: "ContactCard", book: "AddressBook", nam
     """Store the person of a card, and pin their nodes' keys."""
     from enc.apps.people.contact_card import pin_card
     from enc.apps.people.lookup import NameTaken, store_card
+    from enc.apps.people.names import folded
     from enc.client.verify.pins import FilePins, default_directory
 
     known = book.of(card.key)
@@ -79,19 +80,16 @@ def keep_card(ctx: CommandContext, card: "ContactCard", book: "AddressBook", nam
         kept = store_card(book, card, name)
     except NameTaken as e:
         raise MisuseError(f"{e.message}: `enc me know NAME LINK`") from None
-    pin_card(card, FilePins(default_directory()))
     ctx.note(f"{kept.name} is {short(card.key)}, by the card that this key signed on {format_time(card.at)}")
-    if folded_differs(kept.name, card.name):
+    if folded(kept.name) != folded(card.name):
         ctx.note(f"the card calls them {card.name}; yours stays {kept.name}")
     if known is not None and known.card_at > card.at:
         ctx.note("you have a newer card of theirs: its addresses stay")
+    else:
+        pin_card(card, FilePins(default_directory()))
+    if card.registry is not None and not ctx.has_registry:
+        ctx.note(f"to find them after a move, use their registry: enc config set registry {card.registry}")
     return kept
-
-
-def folded_differs(one: str, other: str) -> bool:
-    from enc.apps.people.names import folded
-
-    return folded(one) != folded(other)
 
 
 def place_of_store(store: str | None, there: str | None) -> "Place | None":
