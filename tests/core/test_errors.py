@@ -64,6 +64,7 @@ STATUS = {
     "INTERNAL_ERROR": 500,
     "UPSTREAM_UNREACHABLE": 502,
     "UNAVAILABLE": 503,
+    "READ_ONLY": 503,
 }
 
 FIELDS = {
@@ -77,6 +78,7 @@ FIELDS = {
     "ENCLAVE_MIGRATED": ["new_sequencer"],
     "RATE_LIMITED": ["retry_after_ms"],
     "UNAVAILABLE": ["retry_after_ms"],
+    "READ_ONLY": ["retry_after_ms"],
 }
 
 
@@ -149,7 +151,7 @@ def test_local_codes_do_not_travel() -> None:
 
 
 def test_families() -> None:
-    world = {"INTERNAL_ERROR", "UPSTREAM_UNREACHABLE", "UNAVAILABLE"}
+    world = {"INTERNAL_ERROR", "UPSTREAM_UNREACHABLE", "UNAVAILABLE", "READ_ONLY"}
     for code, cls in WIRE_ERRORS.items():
         assert issubclass(cls, WorldError if code in world else PeerError)
         assert not (issubclass(cls, WorldError) and issubclass(cls, PeerError))

@@ -6,7 +6,7 @@
     │   ├── InvalidProof     a proof, head or receipt does not verify
     │   ├── InvalidArchive   an archive, or a log in replay, breaks a rule of form
     │   └── ReplayFailed     an event of a log in replay breaks a rule; carries the rule's code and the seq
-    ├── WorldError     temporary, neither side's fault: Unavailable, UpstreamUnreachable, InternalError
+    ├── WorldError     temporary, neither side's fault: Unavailable, ReadOnly, UpstreamUnreachable, InternalError
     └── MisuseError    the calling program's fault: a key of the wrong length, a nonce too short
 
 Every PeerError and WorldError has a `code`. WIRE_ERRORS lists the codes that are sent over the
@@ -289,6 +289,12 @@ class UpstreamUnreachable(WorldError):
 
 class Unavailable(WorldError):
     code, status, fields = "UNAVAILABLE", 503, ("retry_after_ms",)
+
+
+class ReadOnly(WorldError):
+    """The node signs nothing: its store is a copy, and its operator has not adopted it."""
+
+    code, status, fields = "READ_ONLY", 503, ("retry_after_ms",)
 
 
 def _leaves(cls: type[EncError]) -> list[type[EncError]]:

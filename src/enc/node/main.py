@@ -54,7 +54,7 @@ async def _serve(
         sys.stdout.write(encode(line).decode() + "\n")
         sys.stdout.flush()
         _log.info("ready", url=url, seq_pub=key.public.hex())
-        if registrar is not None:
+        if registrar is not None and not node.restored:
             registrar.start()
 
     server = NodeServer(node.app, config, node.drain, ready, node.http.quick)

@@ -161,6 +161,9 @@ class MemoryStore(PushMemory):
     def clock(self) -> int:
         return self._clock
 
+    def restored(self) -> str:
+        return ""
+
     def usage(self, identity: bytes) -> Usage:
         return self._used.get(identity, Usage())
 

@@ -258,6 +258,15 @@ def held(node: Served) -> httpx.Response:
     return node.post(wire_commit(enclave.commit("bob", "message", "x")))
 
 
+@answers(503, "READ_ONLY")
+def restored(node: Served) -> httpx.Response:
+    enclave = node.found(SMALL)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(node.store, "restored", lambda: "a backup")
+        with Served(store=node.store, clock=node.clock) as copy:
+            return copy.post(wire_commit(enclave.commit("bob", "message", "x")))
+
+
 @answers(502, "UPSTREAM_UNREACHABLE")
 def nowhere(node: Served) -> httpx.Response:
     world = World(GROUP, node="node2")

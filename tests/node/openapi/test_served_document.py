@@ -1,6 +1,7 @@
 """The OpenAPI document against a running node: its answers are as documented."""
 
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ from enc.core.log.commit import wire_commit
 from enc.core.log.event import wire_event
 from enc.core.primitives.types import Commit
 from enc.node.api.http_api import SEALED_PATHS
+from enc.node.store.sqlite.store import SqliteStore
 from tests.core.registry_world import TEAM, House
 from tests.core.world import GROUP, World, give, move, pub
 from tests.core.world_v1 import change
@@ -134,6 +136,21 @@ def test_rates_are_limited_as_documented(scene: Scene, tmp_path: Path) -> None:
             assert case.call_and_validate(base_url=node.url, session=http, checks=CHECKS).status_code == status
 
 
+def test_a_restored_node_answers_as_documented(scene: Scene, tmp_path: Path) -> None:
+    with RunningNode(tmp_path / "node"):
+        pass
+    with closing(SqliteStore(tmp_path / "node" / "enc.db")) as store:
+        store.provenance.mark("a backup")
+    commit = scene.schema["/"]["POST"].Case(body=wire_commit(scene.manifest("group")), media_type="application/json")
+    health, info = (scene.schema[path]["GET"].Case() for path in ("/health", "/info"))
+    with RunningNode(tmp_path / "node") as node, requests.Session() as http:
+        refused, ill, told = (
+            case.call_and_validate(base_url=node.url, session=http, checks=CHECKS) for case in (commit, health, info)
+        )
+    assert (refused.status_code, refused.json()["code"]) == (503, "READ_ONLY")
+    assert (ill.status_code, ill.json()["status"], told.json()["restored"]) == (503, "restored", "a backup")
+
+
 def test_ranges_are_refused_as_documented(scene: Scene) -> None:
     for query in ({"from": 0}, {"from": 2, "to": 1}, {"from": 1, "to": 1000}, {"from": "one"}, {}):
         assert scene.get("/{enclave}/consistency", **query).json()["code"] == "INVALID_RANGE"
@@ -186,7 +203,7 @@ def test_imports_are_ordered_refused_and_told_of_as_documented(scene: Scene) -> 
 
 def test_the_refusals_above_are_all_that_is_documented() -> None:
     alone = {"DECRYPT_FAILED", "UNAVAILABLE", "RATE_LIMITED", "INVALID_RANGE", "NODE_NOT_FOUND", "IDENTITY_NOT_FOUND"}
-    alone.add("UPSTREAM_UNREACHABLE")
+    alone |= {"UPSTREAM_UNREACHABLE", "READ_ONLY"}
     seen = {*COMMITS_REFUSED, *REQUESTS_REFUSED, *alone}
     assert seen == {code for _, _, response in responses() for code in codes(response)} - {"INTERNAL_ERROR"}
 

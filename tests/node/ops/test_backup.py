@@ -1,6 +1,7 @@
 """A backup is complete and of one moment, never replaces a file, and leaves nothing behind if it fails."""
 
 import os
+import re
 import resource
 import sqlite3
 import stat
@@ -63,6 +64,25 @@ def test_a_backup_of_a_store_in_use_is_the_store_of_that_moment(tmp_path: Path) 
     assert not check_store(copy, NODE.public, None, lambda events: None).differences
     copy.close()
     assert (tmp_path / "copy.db").stat().st_mode & 0o077 == 0
+
+
+def test_a_backup_is_marked_and_its_store_is_not(store: Path, to: Path) -> None:
+    backup(store, to)
+    for path, is_copy in ((store, False), (to, True)):
+        with closing(SqliteStore(path)) as opened:
+            marked = re.fullmatch(r"a backup made at 20\d\d-\d\d-\d\dT\d\d:\d\d:\d\dZ", opened.restored())
+            assert bool(marked) == is_copy
+
+
+def test_a_backup_of_an_earlier_version_s_store_stays_of_that_version_and_is_marked(store: Path, to: Path) -> None:
+    with closing(sqlite3.connect(store, isolation_level=None)) as db:
+        db.executescript("DROP TABLE provenance; PRAGMA user_version = 5;")
+    backup(store, to)
+    with closing(sqlite3.connect(to)) as db:
+        assert db.execute("PRAGMA user_version").fetchone() == (5,), "the program of that version can restore it"
+    with closing(SqliteStore(to)) as upgraded:
+        assert upgraded.restored().startswith("a backup made at ")
+        assert upgraded.provenance.place == ""
 
 
 @pytest.mark.parametrize("umask", [0o000, 0o077])

@@ -18,7 +18,11 @@ PROBE_S = 5
 class StatusPages:
     """The pages about the node itself: /info, /health and /metrics."""
 
-    def __init__(self, config: NodeConfig, seq_pub: bytes, sequencer: Sequencer, metrics: Metrics) -> None:
+    def __init__(
+        self, config: NodeConfig, seq_pub: bytes, sequencer: Sequencer, metrics: Metrics, restored: str = ""
+    ) -> None:
+        """`restored`: why the node signs nothing; empty if it signs."""
+        self._restored = restored
         self._config, self._seq_pub, self._sequencer, self._metrics = config, seq_pub, sequencer, metrics
         self._probe: asyncio.Task[str | None] | None = None
         """The last health check."""
@@ -34,6 +38,7 @@ class StatusPages:
             "software": {"name": "enc", "version": __version__},
             "enc_v": VERSIONS,
             "url": self._config.public_url or None,
+            "restored": self._restored or None,
             "create": self._config.admission.create,
             "imports": {
                 "at_once": self._config.imports.at_once,
@@ -57,8 +62,10 @@ class StatusPages:
 
     async def health(self) -> tuple[int, str, bytes]:
         """Report whether a write reaches the disk through the sequencer; tries at most once a
-        second.
+        second. A node whose store is a copy reports that.
         """
+        if self._restored:
+            return 503, "application/json", encode({"status": "restored", "reason": self._restored})
         loop = asyncio.get_running_loop()
         if self._probe is None or (self._probe.done() and loop.time() >= self._probe_until):
             self._probe = loop.create_task(self._try_write())

@@ -24,6 +24,7 @@ from enc.node.imports.context import ImportContext
 from enc.node.imports.log_import import RETRY_MS, ImportJob, LogFile, LogImport
 from enc.node.imports.orders import ImportOrder, ImportStatus, done_status, parse_order
 from enc.node.ops.internal_errors import internal_error
+from enc.node.sequence.sequencer import signs_nothing
 from enc.runtime.fair_queue import FairQueue, Turn
 
 MAX_ENDED = 256
@@ -65,6 +66,8 @@ class Importer:
         self._policy.rates.take(order.migrate.from_)
         if (known := self._known(order)) is not None:
             return known
+        if context.sequencer.is_read_only:
+            raise signs_nothing()
         if not order.is_final:
             check_expiry(order.migrate, context.clock())
         if not self._policy.may_create(order.migrate.from_):

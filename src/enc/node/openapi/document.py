@@ -72,6 +72,7 @@ MEANINGS: Mapping[type[EncError], str] = {
     errors.RateLimited: "Too many requests of this address or identity.",
     errors.InternalError: "An internal error of the node.",
     errors.UpstreamUnreachable: "The source's name cannot be resolved.",
+    errors.ReadOnly: "The node's store is a copy that its operator has not adopted: the node signs nothing.",
     errors.Unavailable: "Busy, held for a Migrate, or not able to write.",
 }
 """Every error that the node returns."""
@@ -122,6 +123,7 @@ WRITE: Errors = (
     errors.EnclaveTerminated,
     errors.EnclaveMigrated,
     errors.EventDeleted,
+    errors.ReadOnly,
 )
 
 IMPORT: Errors = (
@@ -134,6 +136,7 @@ IMPORT: Errors = (
     errors.Unauthorized,
     errors.EnclaveTerminated,
     errors.UpstreamUnreachable,
+    errors.ReadOnly,
 )
 """Errors that are returned before anything is fetched."""
 
@@ -155,7 +158,7 @@ SEALED_TYPES: Mapping[str, tuple[str, Errors]] = {
     ),
     "Checkpoint": (
         "The end of the log, for identities that may Migrate. `hold` holds the enclave; accepted once.",
-        (errors.Duplicate,),
+        (errors.Duplicate, errors.ReadOnly),
     ),
     "Export": (
         "The whole log, page by page, for those who may Migrate, and for its next node.",

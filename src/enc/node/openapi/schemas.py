@@ -133,6 +133,11 @@ _PLAIN: Schema = {
             "software": shape("What runs here.", {"name": {"const": "enc"}, "version": text("Its version.")}),
             "enc_v": {**array(integer("", 1)), "description": "Versions of the enclaves that it hosts."},
             "url": {"type": ["string", "null"], "description": "Its URL from outside, if configured."},
+            "restored": {
+                "type": ["string", "null"],
+                "description": "If its store is a copy, where that is from: the node then serves reads, and signs "
+                "nothing until its operator adopts the store.",
+            },
             "create": enum("Who may create enclaves here.", *get_args(config.Creation)),
             "imports": shape(
                 "What it accepts of enclaves that are moved to it.",
@@ -147,7 +152,10 @@ _PLAIN: Schema = {
     ),
     "Health": shape(
         "Whether a write reaches the disk.",
-        {"status": enum("As the status of the response.", "ok", "failing"), "reason?": text("Why it fails.")},
+        {
+            "status": enum("`ok` with 200; `restored`: the store is a copy.", "ok", "failing", "restored"),
+            "reason?": text("Why it fails."),
+        },
     ),
 }
 

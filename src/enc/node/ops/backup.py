@@ -8,6 +8,8 @@ from tempfile import TemporaryDirectory
 
 from enc.core.errors import MisuseError, Unavailable
 from enc.node.store.sqlite.connection import open_existing
+from enc.node.store.sqlite.provenance import mark_copy
+from enc.runtime.clock import now_ms, utc_time
 from enc.runtime.files import sync_directory, sync_file
 
 _OF_THE_STORE = ("NOTADB", "CORRUPT", "IOERR_READ", "IOERR_SHORT_READ", "BUSY")
@@ -19,6 +21,7 @@ def backup(store: Path, to: Path) -> int:
     """Copy the database at `store` into the new file `to`, readable only by its owner; return its
     size.
 
+    The copy is marked as restored: a node that runs on it signs nothing until its operator adopts it.
     One read transaction covers the whole copy. Writers continue meanwhile; their changes are not in
     the copy. It is written in a temporary directory beside `to`, and is linked to its name after
     fsync: a failure leaves nothing.
@@ -47,6 +50,8 @@ def _copy(source: sqlite3.Connection, draft: Path) -> Path:
     os.close(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
     with closing(sqlite3.connect(draft)) as copy:
         source.backup(copy)
+        mark_copy(copy, f"a backup made at {utc_time(now_ms())}")
+        copy.commit()
         copy.execute("PRAGMA journal_mode = DELETE")  # one file, with no -wal beside it
     sync_file(draft)
     return draft

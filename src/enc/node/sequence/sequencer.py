@@ -17,14 +17,14 @@ from typing import TypeVar
 import structlog
 from msgspec import Struct
 
-from enc.core.errors import EncError, EnclaveNotFound, Unavailable
+from enc.core.errors import EncError, EnclaveNotFound, ReadOnly, Unavailable
 from enc.core.log.event import finalize
 from enc.core.log.receipt import build_receipt
 from enc.core.machine import enclave as machine
 from enc.core.machine.early_tree import EarlyTree
 from enc.core.machine.state import EnclaveState
 from enc.core.primitives.signing import PrivateKey
-from enc.core.primitives.types import Event, Receipt
+from enc.core.primitives.types import Commit, Event, Receipt
 from enc.core.rules.content import revised_id
 from enc.core.rules.manifest_header import read_bundle_rules
 from enc.core.rules.policy_types import Effects
@@ -56,8 +56,17 @@ IDLE_S = 0.2
 PAUSE_S = 0.001
 """Seconds for which it waits for commits while it prepares others: other threads run meanwhile."""
 
+READ_ONLY_RETRY_MS = 60_000
+"""When a client may try again at a node that signs nothing: an operator must act first."""
+
 T = TypeVar("T")
 _log = structlog.get_logger("enc.sequencer")
+
+
+def signs_nothing() -> ReadOnly:
+    """Return the answer to anything for which the node would have to sign."""
+    message = "this node's store was restored from a copy: the node signs nothing until its operator adopts the store"
+    return ReadOnly(message, retry_after_ms=READ_ONLY_RETRY_MS)
 
 
 class SequencerSettings(Struct, frozen=True, kw_only=True):
@@ -67,6 +76,8 @@ class SequencerSettings(Struct, frozen=True, kw_only=True):
     """Whether bundles whose time is up are closed without a further event."""
     max_batch: int = MAX_BATCH
     quota: Quota = NO_QUOTA
+    is_read_only: bool = False
+    """Whether nothing is signed: neither events nor heads."""
 
 
 class Sequencer:
@@ -169,6 +180,7 @@ class Sequencer:
         overlay = BatchOverlay(self._store, enclave, state, self._cache)
         found = Checkpoint(state.seq, machine.checkpoint_root(state, overlay))
         if hold_ms:
+            self._check_signs()
             now = self._clock()
             self._guard.check(now)
             if request is not None:
@@ -182,6 +194,11 @@ class Sequencer:
         """
         self._states.forget(enclave)
         self._recipients.forget(enclave)
+
+    @property
+    def is_read_only(self) -> bool:
+        """Whether nothing is signed, because the store is a copy."""
+        return self._settings.is_read_only
 
     # The thread
 
@@ -274,7 +291,7 @@ class Sequencer:
         the cached states.
         """
         try:
-            if self._settings.seal_idle:
+            if self._settings.seal_idle and not self._settings.is_read_only:
                 self._seal(batch)
             if not batch.steps:
                 return None
@@ -333,18 +350,26 @@ class Sequencer:
                 raise EnclaveNotFound("no such enclave on this node")
             timestamp = machine.next_timestamp(None, commit, batch.now)
             policy, effects = judged_manifest(admitted)
-            event = finalize(commit, self._key, timestamp, 0)
+            event = self._finalize(commit, timestamp, 0)
             transition = machine.apply_manifest(event, policy, effects)
         else:
             effects, early = self._judge(admitted, state, overlay)
             timestamp = machine.next_timestamp(state, commit, batch.now)
-            event = finalize(commit, self._key, timestamp, state.seq + 1)
+            event = self._finalize(commit, timestamp, state.seq + 1)
             transition = machine.apply(state, event, effects, overlay, early)
         target = overlay.target(revised_id(event)) if event.type in ("Update", "Delete") else None
         self._steps.add(batch, overlay, transition, event, effects, target)
         batch.spending.charge(commit)
         batch.committed[commit.hash] = event
         return event
+
+    def _finalize(self, commit: Commit, timestamp: int, seq: int) -> Event:
+        self._check_signs()
+        return finalize(commit, self._key, timestamp, seq)
+
+    def _check_signs(self) -> None:
+        if self._settings.is_read_only:
+            raise signs_nothing()
 
     def _judge(self, admitted: AdmittedCommit, state: EnclaveState, overlay: BatchOverlay) -> tuple[Effects, EarlyTree]:
         known = admitted.judgement

@@ -104,6 +104,12 @@ class Store(PushStore, Protocol):
         """Return the highest time that the node's own clock has shown at a write."""
         ...
 
+    def restored(self) -> str:
+        """Return why the store must not be continued: it is a copy, and may lack what the node has
+        signed. Empty if it may be.
+        """
+        ...
+
     def usage(self, identity: bytes) -> Usage: ...
 
     def spend(self, request: SpentRequest, clock: int) -> None:

@@ -12,6 +12,12 @@ CREATE TABLE node (
 );
 INSERT INTO node (clock, enclaves) VALUES (0, 0);
 
+CREATE TABLE provenance (     -- of this file: enc.node.store.sqlite.provenance
+  restored TEXT NOT NULL,     -- why the node signs nothing until its operator adopts the store; empty: it signs
+  place TEXT NOT NULL         -- JSON: where the file was at the last start; empty: not known
+);
+INSERT INTO provenance VALUES ('', '');
+
 CREATE TABLE enclaves (
   e INTEGER PRIMARY KEY,
   enclave BLOB NOT NULL UNIQUE,

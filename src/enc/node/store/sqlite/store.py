@@ -39,6 +39,7 @@ from enc.node.store.sqlite.event_rows import (
     unpack_event,
 )
 from enc.node.store.sqlite.event_slices import read_raw_events
+from enc.node.store.sqlite.provenance import Provenance
 from enc.node.store.sqlite.push_store import PushTables
 from enc.node.store.sqlite.registry_records import BY_ENTRY, BY_KEY, listing, unpack_record
 from enc.node.store.sqlite.search import EventSearch
@@ -62,6 +63,7 @@ class SqliteStore(PushTables):
         """`database`: the open file at this path, if it is not to be opened for writing."""
         super().__init__(NodeDatabase(path) if database is None else database)
         self._spent = SpentRows(self.database)
+        self.provenance = Provenance(self.database)
 
     def close(self) -> None:
         self.database.close()
@@ -88,6 +90,9 @@ class SqliteStore(PushTables):
 
     def clock(self) -> int:
         return int(self.database.rows("SELECT clock FROM node")[0][0])
+
+    def restored(self) -> str:
+        return self.provenance.restored
 
     def usage(self, identity: bytes) -> Usage:
         rows = self.database.rows("SELECT enclaves, events, bytes FROM usage WHERE identity = ?", identity)
