@@ -63,6 +63,7 @@ def test_the_defaults_are_those_promised() -> None:
         "hosts": (),
         "public_url": "",
         "key_file": "",
+        "host_id": "",
         "log_level": "info",
         "log_format": "json",
         "limits.content": 1 << 20,

@@ -380,6 +380,13 @@ class NodeConfig(Struct, frozen=True, kw_only=True):
         _text("URL of the node from outside; shown in /info.", "an http or https URL, or nothing", _URL),
     ] = ""
     key_file: Annotated[str, _text("File with the node's private key; empty: node.key in the data directory.")] = ""
+    host_id: Annotated[
+        str,
+        _text(
+            "Name of the machine, instead of the id in /etc/machine-id. At a start on another machine than before, "
+            "the store counts as a copy."
+        ),
+    ] = ""
     log_level: Annotated[Level, _choice("Lowest level that is logged.", Level)] = "info"
     log_format: Annotated[LogFormat, _choice("Log format: JSON lines, or lines for people.", LogFormat)] = "json"
     limits: LimitSettings = LimitSettings()

@@ -18,6 +18,7 @@ from enc.core.primitives.types import Receipt
 from enc.node.assembly import Node
 from enc.node.config import NodeConfig
 from enc.node.ops import key_file
+from enc.node.ops.place import mark_if_copied
 from enc.node.ops.registration import NodeRegistrar
 from enc.node.server import NodeServer
 from enc.node.signatures.pool import SignaturePool
@@ -148,6 +149,8 @@ def run(config: NodeConfig) -> int:
     with ExitStack() as stack:
         store = SqliteStore(config.store_path)
         stack.callback(store.close)
+        if not config.dev:
+            mark_if_copied(store, config.store_path, config.host_id)
         check_key(store, key)
         _check_registry(store, config)
         cores = frozenset(os.sched_getaffinity(0))
