@@ -27,7 +27,7 @@ from tests.node.store_host import NODE, Host
 
 pytestmark = pytest.mark.usefixtures("plain_environment")
 
-COMMANDS = ["run", "config", "fsck", "backup", "compact", "key", "queues", "redeliver"]
+COMMANDS = ["run", "config", "fsck", "backup", "compact", "key", "queues", "redeliver", "adopt", "mark-restored"]
 EXIT_CODES = "Exit codes: 0 done; 1 the check found damage, or the work failed; 2 wrong use or configuration."
 
 
