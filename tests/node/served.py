@@ -274,6 +274,13 @@ def bad(response: httpx.Response) -> EncError:
     return error
 
 
+def health(node: Served) -> tuple[int, str]:
+    """Return the node's health, checked now."""
+    node.on_loop(lambda: setattr(node.node.pages, "_probe", None))
+    response = node.get("/health")
+    return response.status_code, response.json()["status"]
+
+
 def sqlite(tmp_path: Path) -> SqliteStore:
     return SqliteStore(tmp_path / "enc.db")
 

@@ -1,7 +1,9 @@
 """A sequencer over a store without threads, and logs written by hand."""
 
+import sqlite3
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
+from pathlib import Path
 from typing import Any
 
 from msgspec.structs import replace
@@ -78,6 +80,15 @@ class Host:
         found = self.store.committed(commit.enclave, commit.hash, commit.exp)
         assert found is not None
         return found
+
+
+def downgrade_to_5(path: Path) -> None:
+    """Turn a closed store into one of version 5 of the schema."""
+    with closing(sqlite3.connect(path, isolation_level=None)) as db:
+        db.executescript(
+            "DROP TABLE provenance; ALTER TABLE node DROP COLUMN writes; ALTER TABLE node DROP COLUMN shown; "
+            "PRAGMA user_version = 5;"
+        )
 
 
 EVERYTHING = ReadRights(b"", ReadScope({}, "all"), lambda event, subject: True)

@@ -9,7 +9,6 @@ socket -> api.http, api.websocket -> intake -> admission -> sequencer -> store
 
 import asyncio
 import os
-import time
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from concurrent.futures import TimeoutError as FutureTimeout
@@ -54,7 +53,7 @@ from enc.node.store.push_interface import BatchLimits, PushResult
 from enc.node.store.spent_requests import SpentRequest
 from enc.node.store.steps import Step
 from enc.node.store.store_interface import Store
-from enc.runtime.clock import now_ms
+from enc.runtime.clock import boot_s, now_ms
 from enc.runtime.rate_limit import RateLimiter
 
 READERS = 2
@@ -90,7 +89,7 @@ class Node:
         cores: frozenset[int] | None = None,
         *,
         now: Callable[[], int] | None = None,
-        monotonic: Callable[[], float] = time.monotonic,
+        monotonic: Callable[[], float] = boot_s,
     ) -> None:
         """`sender_cores`: cores for the sender's process, empty for any; None: nothing is sent.
 
@@ -130,6 +129,7 @@ class Node:
                 quota=self._quota,
                 is_read_only=bool(self.restored),
             ),
+            monotonic=self._monotonic,
         )
         identities, addresses = self._rate_limiters()
         pool = signatures or SignaturePool(0)
@@ -156,7 +156,7 @@ class Node:
             limits=self.config.limits.commit_limits(),
             max_manifest=self.config.limits.manifest,
             may_create=self._may_create,
-            is_behind=self.sequencer.is_behind,
+            is_clock_wrong=self.sequencer.is_clock_wrong,
             private_endpoints=self.config.private_endpoints,
         )
 

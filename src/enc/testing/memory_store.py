@@ -161,6 +161,9 @@ class MemoryStore(PushMemory):
     def clock(self) -> int:
         return self._clock
 
+    def shown(self) -> int:
+        return self._clock
+
     def restored(self) -> str:
         return ""
 

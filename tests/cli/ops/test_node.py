@@ -27,7 +27,19 @@ from tests.node.store_host import NODE, Host
 
 pytestmark = pytest.mark.usefixtures("plain_environment")
 
-COMMANDS = ["run", "config", "fsck", "backup", "compact", "key", "queues", "redeliver", "adopt", "mark-restored"]
+COMMANDS = [
+    "run",
+    "config",
+    "fsck",
+    "backup",
+    "compact",
+    "key",
+    "queues",
+    "redeliver",
+    "adopt",
+    "mark-restored",
+    "clock",
+]
 EXIT_CODES = "Exit codes: 0 done; 1 the check found damage, or the work failed; 2 wrong use or configuration."
 
 

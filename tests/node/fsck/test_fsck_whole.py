@@ -128,7 +128,7 @@ def test_a_log_that_was_moved_here_and_not_gone_on_with(monkeypatch: pytest.Monk
     store, world = MemoryStore(), World(group("moved"), node="node2")
     world.send("alice", "Migrate", world.migrate("node"))
     keep(store, world.events, "node")
-    monkeypatch.setattr(store, "clock", lambda: 0)
+    monkeypatch.setattr(store, "shown", lambda: 0)
     check_enclave(store, world.state.enclave, NODE.public, ignore_progress)
 
 

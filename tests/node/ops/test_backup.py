@@ -18,7 +18,7 @@ from enc.node.fsck import check_store
 from enc.node.ops import backup as module
 from enc.node.ops.backup import backup
 from enc.node.store.sqlite.store import SqliteStore
-from tests.node.store_host import NODE, Host
+from tests.node.store_host import NODE, Host, downgrade_to_5
 
 
 @pytest.fixture
@@ -75,8 +75,7 @@ def test_a_backup_is_marked_and_its_store_is_not(store: Path, to: Path) -> None:
 
 
 def test_a_backup_of_an_earlier_version_s_store_stays_of_that_version_and_is_marked(store: Path, to: Path) -> None:
-    with closing(sqlite3.connect(store, isolation_level=None)) as db:
-        db.executescript("DROP TABLE provenance; PRAGMA user_version = 5;")
+    downgrade_to_5(store)
     backup(store, to)
     with closing(sqlite3.connect(to)) as db:
         assert db.execute("PRAGMA user_version").fetchone() == (5,), "the program of that version can restore it"

@@ -16,7 +16,7 @@ from enc.core.errors import Unavailable
 from enc.node.ops import place as module
 from enc.node.ops.place import Place, adopt, mark_if_copied, start_path
 from enc.node.store.sqlite.store import SqliteStore
-from tests.node.store_host import Host
+from tests.node.store_host import Host, downgrade_to_5
 
 OTHER_FILE = "a copy: its file is not that of the last start"
 OTHER_MACHINE = "a copy from another machine"
@@ -71,8 +71,7 @@ def test_a_store_that_is_moved_on_its_file_system_or_vacuumed_is_no_copy(path: P
 
 
 def test_a_store_of_an_earlier_version_is_no_copy(path: Path) -> None:
-    with closing(sqlite3.connect(path, isolation_level=None)) as db:
-        db.executescript("DROP TABLE provenance; PRAGMA user_version = 5;")
+    downgrade_to_5(path)
     assert restart(path) == restart(path) == ""
 
 

@@ -62,5 +62,5 @@ class FinalStateCheck:
             raise self._difference(None, "this node's key does not occur in the log")
         if max(takes_over) < self._trees.adopted:
             raise self._difference(self._trees.adopted, "head: signed by this node, which never adopted the log")
-        if self._replay.sequencers == [(self._seq_pub, 0)] and state.min_timestamp > self._store.clock():
+        if self._replay.sequencers == [(self._seq_pub, 0)] and state.min_timestamp > self._store.shown():
             raise self._difference(state.seq, "the node's clock: behind the timestamps of its events")

@@ -151,8 +151,7 @@ class LogImport:
         """
         context, job = self._context, self._job
         now, migrate = context.clock(), job.order.migrate
-        if context.sequencer.is_behind(now):
-            raise Unavailable("this node's clock shows less than it has shown before", retry_after_ms=RETRY_MS)
+        context.sequencer.check_clock(now)
         if _position(context.held(job.enclave)) != _position(job.held):
             raise Unavailable("the enclave changed on this node during the import", retry_after_ms=RETRY_MS)
         context.check_quota(job.order, job.held, staged.staging.size)
@@ -167,6 +166,7 @@ class LogImport:
             staged.staging.adopt(state, migrate.from_, now)
         finally:  # also after a failure: the transaction may have reached the disk
             context.sequencer.forget(job.enclave)
+        context.sequencer.record_clock(now)
         context.states.put(state)
         return event
 

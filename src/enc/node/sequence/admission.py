@@ -80,12 +80,12 @@ class CommitValidator:
         limits: CommitLimits,
         max_manifest: int,
         may_create: Callable[[bytes], bool],
-        is_behind: Callable[[int], bool] = lambda now: False,
+        is_clock_wrong: Callable[[int], bool] = lambda now: False,
         private_endpoints: bool = False,
     ) -> None:
         self._states, self._store, self._clock, self._rates = states, store, clock, rates
         self._limits, self._max_manifest, self._may_create = limits, max_manifest, may_create
-        self._is_behind, self._private_endpoints = is_behind, private_endpoints
+        self._is_clock_wrong, self._private_endpoints = is_clock_wrong, private_endpoints
         self._logged = 0
 
     def parse(self, body: bytes) -> Commit:
@@ -156,7 +156,7 @@ class CommitValidator:
         may have lost the answer.
         """
         now = self._clock()
-        if self._is_behind(now):
+        if self._is_clock_wrong(now):
             return  # the sequencer rejects the commit for that; a wrong clock must not judge times
         try:
             check_expiry(commit, now)

@@ -80,6 +80,12 @@ class SequencerSettings(Struct, frozen=True, kw_only=True):
     """Whether nothing is signed: neither events nor heads."""
 
 
+def _shown(batch: CommitBatch) -> int:
+    """Return the time that a batch records: that of its events, or else the deadlines of its bundles."""
+    times = (batch.now if step.event is not None else step.transition.state.min_timestamp for step in batch.steps)
+    return min(batch.now, max(times))
+
+
 class Sequencer:
     """Orders commits. `submit` and `call` may be called from any thread; `deliver` and `publish`
     run on the sequencer's own thread, after the fsync.
@@ -97,12 +103,14 @@ class Sequencer:
         maintain: Callable[[int], None] = lambda now: None,
         states: StateCache | None = None,
         settings: SequencerSettings = SequencerSettings(),  # noqa: B008
+        monotonic: Callable[[], float] | None = None,
     ) -> None:
+        """`clock`: Unix milliseconds. `monotonic`: seconds, to detect jumps of `clock`."""
         self._store, self._key, self._clock = store, key, clock
         self._deliver, self._publish, self._observe_write, self._maintain = deliver, publish, observe_write, maintain
         self._states = StateCache(store) if states is None else states
         self._settings = settings
-        self._guard = ClockGuard(store.clock())
+        self._guard = ClockGuard(store.clock(), monotonic)
         self._queue: SimpleQueue[Sequence[AdmittedCommit] | Callable[[], None] | None] = SimpleQueue()
         self._cache = NodeCache()
         self._recipients = RecipientCache(store)
@@ -159,14 +167,24 @@ class Sequencer:
             for call in self._take(0)[1]:
                 call()
 
-    def is_behind(self, now: int) -> bool:
-        """Return whether the node's clock shows less than before. Safe from any thread."""
-        return self._guard.is_behind(now)
+    def is_clock_wrong(self, now: int) -> bool:
+        """Return whether the node's clock is behind, or has jumped ahead. Safe from any thread."""
+        return self._guard.is_wrong(now)
+
+    def check_clock(self, now: int) -> None:
+        """Raise Unavailable if the node's clock is wrong. Call it on the sequencer's thread."""
+        self._guard.check(now)
+
+    def record_clock(self, shown: int) -> None:
+        """Note that the store has recorded this time. Call it on the sequencer's thread."""
+        self._guard.record(shown)
 
     def probe(self) -> None:
-        """Write an empty batch; raises if the store fails. Call it on the sequencer's thread."""
+        """Write an empty batch, which records no time; raises if the store fails or the clock is wrong.
+        Call it on the sequencer's thread.
+        """
         self._guard.check(self._clock())
-        self._store.write([], self._clock())
+        self._store.write([], 0)
 
     def checkpoint(self, enclave: bytes, hold_ms: int, request: SpentRequest | None = None) -> Checkpoint:
         """Return the end of the log; for `hold_ms`, reject everything but a Migrate. Call it on the
@@ -185,6 +203,7 @@ class Sequencer:
             self._guard.check(now)
             if request is not None:
                 self._store.spend(request, now)
+                self._guard.record(now)
             self._holds.add(enclave, now, hold_ms)
         return found
 
@@ -214,7 +233,9 @@ class Sequencer:
             for call in calls:
                 call()
             self._run_prepared()
-            self._maintain(self._clock())
+            now = self._clock()
+            if not self._guard.has_jumped(now):  # it would delete what is not due
+                self._maintain(now)
 
     def _run_prepared(self) -> None:
         """Prepare for a short time; process what is ready then."""
@@ -296,7 +317,9 @@ class Sequencer:
             if not batch.steps:
                 return None
             start = time.perf_counter()
-            self._set_apart(batch, write_in_parts(self._store, batch.steps, batch.now))
+            shown = _shown(batch)
+            self._set_apart(batch, write_in_parts(self._store, batch.steps, shown))
+            self._guard.record(shown)
             self._observe_write(len(batch.steps), time.perf_counter() - start)
         except EncError as e:
             _log.error("store_failed", reason=e.message, steps=len(batch.steps))

@@ -91,7 +91,9 @@ class Store(PushStore, Protocol):
     """
 
     def write(self, steps: Sequence[Step], clock: int) -> None:
-        """Store all steps durably, or none, and record that the node's clock has shown this time."""
+        """Store all steps durably, or none, and record that the node's clock has shown this time; 0: record
+        none.
+        """
         ...
 
     def write_nodes(self, enclave: bytes, nodes: Sequence[tuple[bytes, bytes]]) -> None:
@@ -101,7 +103,13 @@ class Store(PushStore, Protocol):
         ...
 
     def clock(self) -> int:
-        """Return the highest time that the node's own clock has shown at a write."""
+        """Return the highest time of the node's own clock that a write recorded."""
+        ...
+
+    def shown(self) -> int:
+        """Return the highest time of the node's own clock that was ever recorded, also if an operator
+        has lowered `clock` since.
+        """
         ...
 
     def restored(self) -> str:

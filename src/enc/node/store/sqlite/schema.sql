@@ -3,12 +3,14 @@
 -- their first eight bytes as an integer; code that reads such a row compares the whole hash.
 
 CREATE TABLE node (
-  clock INTEGER NOT NULL,     -- highest value that this node's own clock has shown
+  clock INTEGER NOT NULL,     -- highest value of this node's own clock that a write recorded
   enclaves INTEGER NOT NULL,  -- number of enclaves, without purged ones
   ids_until INTEGER NOT NULL DEFAULT 0, -- last row of `recent_ids` that is being moved into `ids`
   ids_moved BLOB NOT NULL DEFAULT x'',  -- up to which id they have been moved
   endpoints_due INTEGER NOT NULL DEFAULT 0, -- 1: `endpoints` must still be filled from the logs, after an upgrade
-  records_due INTEGER NOT NULL DEFAULT 0 -- 1: likewise `records` of registries
+  records_due INTEGER NOT NULL DEFAULT 0, -- 1: likewise `records` of registries
+  writes INTEGER NOT NULL DEFAULT 0, -- counts transactions, so that one without a step writes to the disk, too
+  shown INTEGER NOT NULL DEFAULT 0 -- highest value of `clock` before an operator repaired it
 );
 INSERT INTO node (clock, enclaves) VALUES (0, 0);
 

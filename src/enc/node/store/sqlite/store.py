@@ -75,7 +75,7 @@ class SqliteStore(PushTables):
             batch = Batch(db, self.database.cache)
             for step in steps:
                 batch.add(step)
-            db.execute("UPDATE node SET clock = max(clock, ?)", (clock,))
+            db.execute("UPDATE node SET clock = max(clock, ?), writes = writes + 1", (clock,))
             return batch.write()
 
         self.database.transact(work)
@@ -90,6 +90,9 @@ class SqliteStore(PushTables):
 
     def clock(self) -> int:
         return int(self.database.rows("SELECT clock FROM node")[0][0])
+
+    def shown(self) -> int:
+        return int(self.database.rows("SELECT max(clock, shown) FROM node")[0][0])
 
     def restored(self) -> str:
         return self.provenance.restored
