@@ -96,6 +96,10 @@ def test_violations_name_the_place_and_the_value() -> None:
     )
     assert found.violations("entry", "[1]") == ("expected object, not [1]",)
     assert found.violations("entry", "oh") == ("content: not JSON: Expecting value: line 1 column 1 (char 0)",)
+    sized = schemas({"t": {"minItems": 3}}).violations("t", "[1]")
+    assert sized == ("expected at least 3 items, not 1",)
+    named = schemas({"t": {"required": ["a" * 64, "a" * 65]}}).violations("t", "{}")
+    assert named == (f"{'a' * 64}: missing", f"'{'a' * 59}…: missing")
     assert schemas({"t": {"enum": [1]}}).violations("t", "2") == ("2 is not one of the allowed values",)
 
 
@@ -105,6 +109,24 @@ def test_the_path_of_a_problem() -> None:
         "entry": "meta.schemas.entry.properties.a.items.properties.'b c'.minimum: expected a number, not '1'"
     }
     assert "unknown keyword; expected one of type, enum," in schemas({"entry": {"pattern": "."}}).problems["entry"]
+
+
+@pytest.mark.parametrize(
+    ("schema", "why"),
+    [
+        (3, "meta.schemas.t: expected an object: a schema"),
+        ({"type": [3]}, "meta.schemas.t.type: expected one or several of " + ", ".join(TYPES) + ", not [3]"),
+        ({"enum": 3}, "meta.schemas.t.enum: expected a list of values"),
+        ({"const": []}, "meta.schemas.t.const: expected strings, numbers, booleans or null"),
+        ({"minLength": -1}, "meta.schemas.t.minLength: expected a whole number from 0, not -1"),
+        ({"properties": 3}, "meta.schemas.t.properties: expected an object: a schema for each key"),
+        ({"required": 3}, "meta.schemas.t.required: expected a list of keys"),
+        ({"additionalProperties": 3}, "meta.schemas.t.additionalProperties: expected true or false"),
+        ({"title": 3}, "meta.schemas.t.title: expected a text"),
+    ],
+)
+def test_a_problem_says_what_is_expected(schema: Any, why: str) -> None:
+    assert schemas({"t": schema}).problems == {"t": why}
 
 
 def test_what_is_not_judged() -> None:
@@ -133,7 +155,7 @@ def test_violations_are_limited_in_number_and_length() -> None:
     found = schemas({"t": {"items": {"type": "string"}, "type": ["array", "string"], "const": "x"}})
     reported = found.violations("t", json.dumps([10**15] * 10_000))
     assert reported is not None
-    assert len(reported) == MAX_VIOLATIONS
+    assert len(reported) == MAX_VIOLATIONS == 8
     long = found.violations("t", json.dumps(["x" * 100_000] * 3 + [{"y" * 100_000: "z" * 100_000}]))
     assert long is not None
     assert max(map(len, long)) < 200

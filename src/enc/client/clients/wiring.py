@@ -29,6 +29,7 @@ from enc.client.witness.witnesses import Witness
 from enc.core.errors import MisuseError, PeerError
 from enc.core.primitives.encoding import compact_json
 from enc.core.primitives.signing import Alg
+from enc.core.rules.manifest_schemas import read_schemas
 from enc.core.rules.parse_manifest import parse_manifest
 from enc.runtime.clock import now_ms
 
@@ -198,8 +199,10 @@ def open_pins(pins: Pins | Path | str | None) -> Pins:
     return FilePins(Path(pins)) if isinstance(pins, Path | str) else pins
 
 
-def manifest_content(manifest: Manifest, owner: Identity) -> str:
-    """Return the content of the Manifest commit; raise MisuseError for one that nodes would reject."""
+def manifest_content(manifest: Manifest, owner: Identity, schemas: Mapping[str, Any] | None = None) -> str:
+    """Return the content of the Manifest commit; raise MisuseError for one that nodes would reject,
+    or that has a malformed schema.
+    """
     if isinstance(manifest, Path):
         try:
             content = manifest.read_text()
@@ -207,11 +210,24 @@ def manifest_content(manifest: Manifest, owner: Identity) -> str:
             raise MisuseError(f"manifest {manifest}: {getattr(e, 'strerror', None) or e}") from None
     else:
         content = compact_json(_from_template(manifest, owner) if isinstance(manifest, str) else manifest)
+    given = _checked(content)
+    if schemas is not None:
+        meta = given.get("meta", {})
+        given["meta"] = {**meta, "schemas": {**meta.get("schemas", {}), **schemas}}
+        content = compact_json(given)
+        given = _checked(content)
+    problems = read_schemas(given).problems
+    if problems:
+        raise MisuseError(f"manifest: {'; '.join(problems.values())}")
+    return content
+
+
+def _checked(content: str) -> dict[str, Any]:
+    """Return the manifest in a content."""
     try:
-        parse_manifest(content)
+        return dict(parse_manifest(content).manifest)
     except PeerError as e:
         raise MisuseError(f"manifest: {e.message}") from None
-    return content
 
 
 def _from_template(name: str, owner: Identity) -> dict[str, Any]:

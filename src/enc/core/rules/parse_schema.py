@@ -25,7 +25,7 @@ def parse_schema(given: Any, path: str) -> Schema:
 
 def _types(value: Any, path: str) -> frozenset[str]:
     named = value if isinstance(value, list) else [value]
-    if not named or any(not isinstance(each, str) or each not in TYPES for each in named):
+    if not named or any(each not in TYPES for each in named):
         refuse(path, f"expected one or several of {', '.join(TYPES)}, not {quoted(value)}")
     return frozenset(named)
 
@@ -73,10 +73,9 @@ def _flag(value: Any, path: str) -> bool:
     return value
 
 
-def _text(value: Any, path: str) -> str:
+def _comment(value: Any, path: str) -> None:
     if not isinstance(value, str):
         refuse(path, "expected a text")
-    return value
 
 
 _KEYWORDS: dict[str, tuple[str, Callable[[Any, str], Any]]] = {
@@ -95,7 +94,7 @@ _KEYWORDS: dict[str, tuple[str, Callable[[Any, str], Any]]] = {
     "properties": ("properties", _properties),
     "required": ("required", _required),
     "additionalProperties": ("additional_properties", _flag),
-    "title": ("", _text),
-    "description": ("", _text),
+    "title": ("", _comment),
+    "description": ("", _comment),
 }
 """By keyword: the field of Schema, and how the keyword's value is read."""
