@@ -59,13 +59,14 @@ def kind_of(value: Any) -> str:
     return _NAMES.get(type(value), "number")
 
 
-def _is_integer(value: Number) -> bool:
+def is_integer(value: Number) -> bool:
+    """Return whether a number is an integer that every JSON reader holds exactly."""
     return abs(value) <= MAX_INT and value == int(value)
 
 
 def _violations(schema: Schema, value: Any, path: Path) -> Iterator[tuple[Path, str]]:
     kind = kind_of(value)
-    if kind not in schema.type and not (kind == "number" and "integer" in schema.type and _is_integer(value)):
+    if kind not in schema.type and not (kind == "number" and "integer" in schema.type and is_integer(value)):
         yield path, f"expected {' or '.join(name for name in TYPES if name in schema.type)}, not {quoted(value)}"
         return
     if schema.allowed is not None and (kind in ("array", "object") or (kind, value) not in schema.allowed):
