@@ -11,6 +11,7 @@ from enc.client import Forgery
 from enc.core.errors import EventNotFound, MisuseError
 from enc.core.log.commit import build_manifest
 from enc.core.primitives.types import Receipt
+from tests.client.at_once import MANY, Counting, at_once
 from tests.client.scene import without
 from tests.client.stage import Stage
 from tests.core.world import LIFETIME, person
@@ -55,6 +56,8 @@ def test_schemas_are_written_into_the_manifest(stage: Stage) -> None:
     manifest = {**SMALL, "meta": {"title": "t", "schemas": {"message": {}}}}
     enclave = stage.client().create(manifest, schemas={"message": SCHEMA, "note": {}})
     assert enclave.overview().manifest["meta"] == {"title": "t", "schemas": {"message": SCHEMA, "note": {}}}
+    wider = stage.client().create({**manifest, "meta": {"n": 1, **manifest["meta"]}}, schemas={"note": {}})
+    assert set(wider.schemas().by_type) == {"message", "note"}
     by_template = stage.client().create("log", schemas={"entry": SCHEMA})
     assert set(by_template.schemas().by_type) == {"entry"}
 
@@ -131,6 +134,14 @@ def test_an_update_is_judged_by_its_target_s_schema(kept: Kept) -> None:
 def test_without_types_only_judged_events_are_returned(kept: Kept) -> None:
     assert kept.seqs(valid=True) == [1, 5, 8]
     assert kept.seqs(valid=False) == [2, 4, 6]
+    kept.seqs(valid=True, seq=3)
+    assert kept.stage.node.asked["filter"]["type"] == ["message", "Update"]
+
+
+def test_schemas_of_many_types(stage: Stage) -> None:
+    enclave = stage.found(meta={"schemas": {"message": SCHEMA, **{f"t{i}": {} for i in range(20)}}})
+    enclave.commit("message", {"n": 1})
+    assert [item.seq for item in enclave.query(valid=True)] == [1]
 
 
 def test_a_limit_counts_the_returned_events(kept: Kept) -> None:
@@ -180,6 +191,17 @@ def test_the_manifest_is_read_once(kept: Kept) -> None:
     kept.enclave.schemas()
     kept.enclave.commit("message", {"n": 1}, check=True)
     assert len(kept.stage.node.calls) == before + 1
+
+
+def test_concurrent_writers_read_the_manifest_once(kept: Kept) -> None:
+    if kept.stage.face == "sync":
+        return
+    client = kept.stage.client("bob")
+    enclave = client._inner.enclave(kept.enclave.id)
+    kept.stage._runner.run(enclave.head())
+    counting = Counting(client)
+    at_once(kept.stage, lambda: enclave.commit("message", {"n": 1}, check=True))
+    assert len(counting.paths) == MANY + 1
 
 
 def test_an_enclave_without_schemas(stage: Stage) -> None:

@@ -106,17 +106,8 @@ class View(Struct, frozen=True, kw_only=True):
     def definition(self) -> str:
         """The definition of the view's rows, without comments."""
         lines = [line for line in (self.sql or "").splitlines() if not line.lstrip().startswith("--")]
-        return repr(
-            (
-                self.key,
-                self.refresh.kind,
-                self.refresh.source,
-                self.refresh.by,
-                self.where,
-                lines,
-                *filter(None, [self.basis]),
-            )
-        )
+        basis = (self.basis,) if self.basis else ()
+        return repr((self.key, self.refresh.kind, self.refresh.source, self.refresh.by, self.where, lines, *basis))
 
     def inputs(self, known: Iterable[str]) -> tuple[str, ...]:
         """Return the tables and views that it reads, among the known ones."""
