@@ -214,14 +214,14 @@ def test_ledger_bookkeepers_write_and_members_read(ledger: World) -> None:
     assert allowed(ledger, "entry", "{}") == {"alice", "bob"}
     entry = ledger.send("bob", "entry", "{}")
     people = ("alice", "bob", "carol", "dave", "otto")
-    assert [ledger.rights(name, entry) for name in people] == ["R", "R", "R", "P", ""]
+    assert [ledger.rights(name, entry) for name in people] == ["R", "R", "R", "RP", ""]
     for revision, content in REVISIONS:
         assert allowed(ledger, revision, content, tags=about(entry)) == {"bob"}
 
 
-def test_ledger_a_service_is_pushed_everything(ledger: World) -> None:
+def test_ledger_a_service_reads_and_is_pushed_everything(ledger: World) -> None:
     for event in (ledger.send("alice", "Pause"), ledger.send("alice", "Resume")):
-        assert ledger.rights("dave", event) == "P"
+        assert ledger.rights("dave", event) == "RP"
 
 
 def test_ledger_the_owner_alone_admits_and_grants(ledger: World) -> None:
