@@ -281,17 +281,15 @@ class EnclaveSession:
     def submit(self, commit: Commit) -> Flow[Receipt]:
         """Send a commit to this node, wherever the enclave is known to be."""
         verifier = yield from self.verifier()
-        call = Call("/", msgspec.json.encode(wire_commit(commit)))
+        return (yield from self.submit_to(self.node, verifier, commit))
+
+    def submit_to(self, node: NodeLink, verifier: LogVerifier, commit: Commit) -> Flow[Receipt]:
+        """Send a commit to this node and to no other, whatever other users of this session find."""
         try:
-            answer = yield from self.node.caller.request(call)
+            answer = yield from node.caller.request(Call("/", msgspec.json.encode(wire_commit(commit))))
         except Duplicate as e:
-            if not isinstance(e.context.get("receipt"), dict):
-                raise
-            answer = msgspec.json.encode(e.context["receipt"])
-        with verifier.blame_node("receipt", answer):
-            receipt = parse_receipt(answer)
-        verifier.verify_receipt(receipt, commit, answer)
-        return receipt
+            answer = first_receipt(e)
+        return verified_receipt(verifier, commit, answer)
 
     def _expiry(self) -> int:
         """Return an expiry that makes equal contents different commits, also across sessions."""
@@ -389,6 +387,20 @@ class EnclaveSession:
             raise verifier.unconnected(first, then, e.message, None, signer) from e
         with verifier.blame_node("consistency", shown):
             return parse_consistency(shown)
+
+
+def first_receipt(error: Duplicate) -> bytes:
+    """Return the receipt of a commit that was accepted before; raise the error if it has none."""
+    if not isinstance(error.context.get("receipt"), dict):
+        raise error
+    return msgspec.json.encode(error.context["receipt"])
+
+
+def verified_receipt(verifier: LogVerifier, commit: Commit, answer: bytes) -> Receipt:
+    with verifier.blame_node("receipt", answer):
+        receipt = parse_receipt(answer)
+    verifier.verify_receipt(receipt, commit, answer)
+    return receipt
 
 
 def _key(text: object) -> bytes | None:
