@@ -10,9 +10,11 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal, Self, TypeVar
 
+from enc.client.clients.commit_queue import CommitQueue
 from enc.client.clients.table import Table
 from enc.client.clients.unverified import UnverifiedPage, unverified_page
 from enc.client.clients.wiring import ClientSettings, Manifest, Setup, manifest_content
+from enc.client.commit_queue.queue_file import QueueFile
 from enc.client.enclave import combined_reads, commit_builder, members, pulls, slots
 from enc.client.enclave.backup import BackupProgress, pull
 from enc.client.enclave.combined_reads import Overview
@@ -177,6 +179,13 @@ class Client:
             return readers[enclave]
 
         return self._run(send_many(reader_of, list(commits)))
+
+    def commit_queue(self, path: Path | str) -> CommitQueue:
+        """Return the queue of this identity's commits in a file, which is created if it is missing.
+
+        Close it before the client.
+        """
+        return CommitQueue(QueueFile(Path(path), self.identity.public), self._setup, self._run)
 
     def _run(self, flow: Flow[T]) -> T:
         self._setup.check_process()

@@ -266,10 +266,15 @@ class EnclaveSession:
         """
         if commit.enclave != self.enclave:
             raise MisuseError("the commit is for another enclave")
-        (yield from self.verifier()).check_is_current()
+        verifier = yield from self.verifier()
+        return (yield from self.send_to(self.node, verifier, commit))
+
+    def send_to(self, node: NodeLink, verifier: LogVerifier, commit: Commit) -> Flow[Receipt]:
+        """Do what `send` does with this node, and no other, whatever other users of this session find."""
+        verifier.check_is_current()
         if self._registrar is not None:
             yield from self._registrar.before_send(self, commit)
-        receipt = yield from self.submit(commit)
+        receipt = yield from self._submit(node, verifier, commit)
         self.notice(commit, receipt.seq)
         return receipt
 
@@ -281,10 +286,9 @@ class EnclaveSession:
     def submit(self, commit: Commit) -> Flow[Receipt]:
         """Send a commit to this node, wherever the enclave is known to be."""
         verifier = yield from self.verifier()
-        return (yield from self.submit_to(self.node, verifier, commit))
+        return (yield from self._submit(self.node, verifier, commit))
 
-    def submit_to(self, node: NodeLink, verifier: LogVerifier, commit: Commit) -> Flow[Receipt]:
-        """Send a commit to this node and to no other, whatever other users of this session find."""
+    def _submit(self, node: NodeLink, verifier: LogVerifier, commit: Commit) -> Flow[Receipt]:
         try:
             answer = yield from node.caller.request(Call("/", msgspec.json.encode(wire_commit(commit))))
         except Duplicate as e:
