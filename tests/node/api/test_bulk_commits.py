@@ -14,6 +14,7 @@ from enc.core.log.receipt import check_receipt, parse_receipt
 from enc.core.primitives.types import Commit
 from enc.node.api.bulk_commits import split_lines
 from enc.node.config import AdmissionSettings, LimitSettings, NodeConfig, RateSettings
+from enc.node.sequence.admission import LONG_BODY
 from enc.runtime.rate_limit import RateLimiter
 from tests.node.api.http_requests import dialed, read_response
 from tests.node.metrics_page import figures
@@ -50,6 +51,12 @@ def test_each_is_answered_in_the_order_of_the_request(node: Served, enclave: Enc
         check_receipt(parse_receipt(encode(result)), commit, node.key.public)
     assert outcomes(results) == [1, 2, 3]
     assert [item["event"]["content"] for item in enclave.query("bob", type="message")] == ["0", "1", "2"]
+
+
+def test_short_commits_do_not_pass_a_long_one_before_them(node: Served, enclave: Enclave) -> None:
+    """Long ones wait for their address's turn."""
+    texts = ["0", "1" * LONG_BODY, "2", "3" * LONG_BODY, "4"]
+    assert outcomes(posted(node, *(enclave.commit("bob", "message", text) for text in texts))) == [1, 2, 3, 4, 5]
 
 
 def test_a_line_feed_may_end_the_last_commit(node: Served, enclave: Enclave) -> None:
