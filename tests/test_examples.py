@@ -19,6 +19,7 @@ SHORT = (
     "tested_app.py",
     "live_feed.py",
     "webhook.py",
+    "offline_notes.py",
     "migrate_enclave.py",
     "personal_store.py",
     "direct_messages.py",
@@ -62,6 +63,11 @@ SAYS = {
         "Pushed, checked and counted, by seq: 2 3 4",
         "It is back: 5 6\nThe log moves to another node. There, too: True\n",
         "Sold in all: {'cake': 1, 'soup': 1, 'tea': 4}",
+    ],
+    "offline_notes.py": [
+        "In the tunnel:\n  It is dark.: waits: UNREACHABLE\n  2 in the queue\n",
+        "  It is dark.: event 2\n  Still dark.: event 3\n  Light!: event 4\n  0 in the queue\n",
+        "all four, in order, each once.",
     ],
     "migrate_enclave.py": [
         "Bob receives at the old node: We move tomorrow.\n"

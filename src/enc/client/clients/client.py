@@ -10,9 +10,11 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal, Self, TypeVar
 
+from enc.client.clients.commit_queue import CommitQueue
 from enc.client.clients.table import Table
 from enc.client.clients.unverified import UnverifiedPage, unverified_page
 from enc.client.clients.wiring import ClientSettings, Manifest, Setup, manifest_content
+from enc.client.commit_queue.queue_file import QueueFile
 from enc.client.enclave import combined_reads, commit_builder, members, pulls, slots, validity
 from enc.client.enclave.backup import BackupProgress, pull
 from enc.client.enclave.combined_reads import Overview
@@ -25,6 +27,7 @@ from enc.client.enclave.members import Member
 from enc.client.enclave.pulls import BatchSelection, select_batches
 from enc.client.enclave.push_body import PushedBatch
 from enc.client.enclave.search import Between, Ids, Names, PagedSearch, Seqs, TagValues, as_filter
+from enc.client.enclave.send_many import send_many
 from enc.client.enclave.slots import Slot
 from enc.client.enclave.table import Row, TableState, table_types
 from enc.client.enclave.table_file import TableFile
@@ -47,7 +50,7 @@ from enc.client.wire.flow import Flow, run
 from enc.client.wire.transport import Transport
 from enc.client.witness.quorum import witnessed
 from enc.client.witness.witnesses import Witnessed
-from enc.core.errors import MisuseError
+from enc.core.errors import EncError, MisuseError
 from enc.core.machine.archive import Header
 from enc.core.primitives.types import Commit, Event, Receipt, Tags, TreeHead
 from enc.core.registry.reg_entry import IdentityEntry
@@ -164,6 +167,30 @@ class Client:
         search = {name: value for name, value in asked.items() if value}
         return self._run(self._setup.required_registry().listing(search))
 
+    def commit_many(self, commits: Iterable[Commit]) -> list[Receipt | EncError]:
+        """Send commits from `prepare`, also of several enclaves, with few requests where the node takes
+        many in one. Return for each, in order, its receipt or the error that refused it.
+
+        Commits that were refused do not stop the others. If an enclave takes no commits now (its
+        node does not answer, or is busy for longer than `patience`), the error is that of all its
+        later commits. Raises Distrust. Sent again, they do not become second events.
+        """
+        readers = dict[bytes, EnclaveReader]()
+
+        def reader_of(enclave: bytes) -> EnclaveReader:
+            if enclave not in readers:
+                readers[enclave] = self._setup.reader(enclave)
+            return readers[enclave]
+
+        return self._run(send_many(reader_of, list(commits)))
+
+    def commit_queue(self, path: Path | str) -> CommitQueue:
+        """Return the queue of this identity's commits in a file, which is created if it is missing.
+
+        Close it before the client.
+        """
+        return CommitQueue(QueueFile(Path(path), self.identity.public), self._setup, self._run)
+
     def _run(self, flow: Flow[T]) -> T:
         self._setup.check_process()
         network = self._setup.network
@@ -220,6 +247,13 @@ class Enclave(Writes[Receipt]):
 
     def send(self, commit: Commit) -> Receipt:
         return self._run(commit_builder.send(self._reader, commit))
+
+    def send_many(self, commits: Iterable[Commit]) -> list[Receipt | EncError]:
+        """Send many commits of this enclave, as `Client.commit_many` does."""
+        listed = list(commits)
+        if any(commit.enclave != self.id for commit in listed):
+            raise MisuseError("commits: one of them is for another enclave; use the client's `commit_many`")
+        return self._run(send_many(lambda _: self._reader, listed))
 
     def _write(self, build: CommitBuilder) -> Receipt:
         return self._run(commit_builder.write(self._reader, build))
