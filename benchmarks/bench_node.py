@@ -23,7 +23,7 @@ from node_commits import AUTHORS, manifest, now_ms, sign
 from node_fill import ENCLAVES, EVENTS, LONGEST, fill
 from node_process import NAMES, Node, describe, load, send
 from node_proofs import READERS, Reader, bench_proofs
-from node_writing import bench_commits, bench_half, bench_many
+from node_writing import bench_bulk, bench_commits, bench_half, bench_many
 
 from enc.core.primitives.sealing import seal_text
 from enc.core.session.envelope import parse_request
@@ -131,6 +131,7 @@ def bench(folder: Path, pool: Workers, quick: bool) -> None:
         if not quick:
             bench_memory(pool, nodes["filled"], [manifest(n).enclave for n in range(ACTIVE)], size)
         bench_proofs(nodes["fresh"], best[False], manifest(ENCLAVES).enclave, REQUESTS // 3 if quick else REQUESTS)
+        bench_bulk(pool, nodes["fresh"], COMMITS // 3)
         bench_many(pool, nodes["fresh"], size)
         stop(list(nodes.values()))
 

@@ -8,10 +8,12 @@ from floors import raw_sign, raw_verify, verdict
 from node_commits import AUTHORS, sign, text
 from node_fill import ENCLAVES, EVENTS
 from node_load import Result
-from node_process import NAMES, Node, describe, found, send
+from node_process import NAMES, Node, describe, found, load, send
 
 from enc.core.log.commit import build_commit
 
+BULK = 64
+"""Commits of one request to /commits."""
 FLOOR_S = 1.0
 """Seconds for which the floor is measured before and after a run."""
 
@@ -84,6 +86,23 @@ def bench_half(pool: Workers, node: Node, size: int, seconds: float, rounds: int
         what = f"half load over {name}"
         ok = verdict(f"{what}: p99", result.percentile(0.99) < 25)
         print(f"{what}, {rate:,.0f} commits/s: {describe(result)}; p99 under 25 ms: {ok}")
+
+
+def bench_bulk(pool: Workers, node: Node, size: int) -> None:
+    """Measure one connection that waits for each answer: commits one by one, and `BULK` in each request."""
+    (enclave,) = found(node, 5 * ENCLAVES, 1)
+    alone = load(node, sign(pool, [enclave], size), window=1)
+    commits = sign(pool, [enclave], size)
+    bodies = [b"\n".join(commits[i : i + BULK]) for i in range(0, size, BULK)]
+    bulk = load(node, bodies, path="/commits", window=1)
+    accepted = sum(answer.count(b'"type":"Receipt"') for answer in bulk.answers)
+    assert accepted == size, "every commit must be accepted"
+    rate = accepted / bulk.seconds
+    ok = verdict(f"{BULK} commits in a request", rate > alone.per_second)
+    print(
+        f"one connection that waits for answers: {rate:,.0f} commits/s by {BULK} in a request = "
+        f"{rate / alone.per_second:.1f} times as many as one by one, {alone.per_second:,.0f}/s, more than 1: {ok}"
+    )
 
 
 def bench_many(pool: Workers, node: Node, size: int) -> None:

@@ -15,12 +15,13 @@ from enc.node.ops import key_file
 
 @contextmanager
 def running(*command: str) -> Iterator[dict[str, Any]]:
-    """Run an `enc` command that serves until it is stopped. Yields the JSON that it prints when it is ready."""
+    """Run an `enc` command that serves until it is stopped. Yields the JSON that it prints when it is ready, and
+    the process."""
     enc = Path(sys.executable).with_name("enc")
     with subprocess.Popen([enc, *command], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as process:  # noqa: S603
         try:
             assert process.stdout is not None
-            yield json.loads(process.stdout.readline())
+            yield {**json.loads(process.stdout.readline()), "process": process}
         finally:
             process.terminate()
 
@@ -36,6 +37,16 @@ def local_node(data: Path | None = None) -> Iterator[str]:
 
 
 @contextmanager
+def registered_node(registry: Registry, data: Path, port: int = 0) -> Iterator[dict[str, Any]]:
+    """Run a node and register it. Yields what `running` does: the node's `url`, and its `process`."""
+    with running("node", "run", "--data", str(data), "--port", str(port), "--dev") as ready:
+        node = Identity(key_file.load(data / "node.key"))
+        with Client(identity=node, registry=registry, pins=None) as client:
+            client.register_node([ready["url"]])
+        yield ready
+
+
+@contextmanager
 def local_nodes(number: int) -> Iterator[tuple[Any, ...]]:
     """Run nodes, and another one with a registry that lists them. Yields the registry and the nodes' URLs."""
     with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
@@ -44,9 +55,4 @@ def local_nodes(number: int) -> Iterator[tuple[Any, ...]]:
             enclave = client.create("registry").id
         flags = ("--data", str(homes[0]), "--port", "0", "--dev", "--registry", enclave.hex())
         registry = Registry(url=stack.enter_context(running("node", "run", *flags))["url"], enclave=enclave)
-        urls = [stack.enter_context(local_node(home)) for home in homes[1:]]
-        for url, home in zip(urls, homes[1:], strict=True):
-            node = Identity(key_file.load(home / "node.key"))
-            with Client(identity=node, registry=registry, pins=None) as client:
-                client.register_node([url])
-        yield (registry, *urls)
+        yield (registry, *(stack.enter_context(registered_node(registry, home))["url"] for home in homes[1:]))

@@ -37,6 +37,7 @@ MODULES = {
     "enc.apps.personal": "The personal store.",
     "enc.apps.dm": "Direct messages.",
     "enc.apps.group": "Groups.",
+    "enc.core.rules.manifest_schemas": "Schemas of contents, from a manifest.",
     "enc.core.primitives.types": "The protocol's nouns.",
     "enc.core.primitives.signing": "Keys and signatures.",
     "enc.core.log.commit": "Commits: build, parse, check.",

@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
-"""Generates the blocking client and table from the async ones, by replacing tokens (as httpcore does with unasync).
+"""Generates the blocking client, commit queue and table from the async ones, by replacing tokens (as httpcore does
+with unasync).
 
-python scripts/blocking_client.py           writes client.py and table.py
+python scripts/blocking_client.py           writes client.py, commit_queue.py and table.py
 python scripts/blocking_client.py --check   exits with 1 if one of them is stale
 """
 
@@ -14,6 +15,7 @@ ROOT = Path(__file__).parent.parent
 FOLDER = ROOT / "src/enc/client/clients"
 TITLES = {
     "client": "The blocking client: `Client` talks to one node, `Enclave` is one log on it.",
+    "commit_queue": "The blocking commit queue: keeps commits in a file, and sends them when their nodes answer.",
     "table": "The blocking table: folds the events that an enclave's `query` and `subscribe` return into rows.",
 }
 HEADER = '''"""{title}
@@ -26,7 +28,7 @@ TOKENS = (
     (r"\basync_(http|sleep)\b", r"\1"),
     (r"Awaitable\[Any\]", "Any"),
     (r" Awaitable,", ""),
-    (r"clients\.async_table\b", "clients.table"),
+    (r"clients\.async_(commit_queue|table)\b", r"clients.\1"),
     (r"Coroutine\[Any, Any, (\w+)\]", r"\1"),
     (r"\bAsyncIterator, Coroutine,", "Iterator,"),
     (r"\basync (def|for|with)\b", r"\1"),

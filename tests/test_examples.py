@@ -19,6 +19,7 @@ SHORT = (
     "tested_app.py",
     "live_feed.py",
     "webhook.py",
+    "offline_notes.py",
     "migrate_enclave.py",
     "personal_store.py",
     "direct_messages.py",
@@ -62,6 +63,11 @@ SAYS = {
         "Pushed, checked and counted, by seq: 2 3 4",
         "It is back: 5 6\nThe log moves to another node. There, too: True\n",
         "Sold in all: {'cake': 1, 'soup': 1, 'tea': 4}",
+    ],
+    "offline_notes.py": [
+        "In the tunnel:\n  It is dark.: waits: UNREACHABLE\n  2 in the queue\n",
+        "  It is dark.: event 2\n  Still dark.: event 3\n  Light!: event 4\n  0 in the queue\n",
+        "all four, in order, each once.",
     ],
     "migrate_enclave.py": [
         "Bob receives at the old node: We move tomorrow.\n"
@@ -114,9 +120,22 @@ def test_an_example_is_short(name: str) -> None:
     assert len((EXAMPLES / name).read_text().splitlines()) < 60
 
 
+def test_the_ledger_is_short_and_its_tests_pass() -> None:
+    files = sorted((EXAMPLES / "ledger").glob("*.py"))
+    assert sum(len(path.read_text().splitlines()) for path in files) < 200
+    assert "2 passed" in run("-m", "pytest", "-o", "addopts=", "-p", "no:cacheprovider", str(EXAMPLES / "ledger"))
+
+
 @pytest.mark.parametrize("name", SAYS)
 def test_example(name: str) -> None:
-    command = [sys.executable, str(EXAMPLES / name)]
+    out = run(str(EXAMPLES / name))
+    for words in SAYS[name]:
+        assert words in out
+
+
+def run(*args: str) -> str:
+    """Return what Python prints, which must end without an error."""
+    command = [sys.executable, *args]
     with subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
     ) as process:
@@ -125,7 +144,6 @@ def test_example(name: str) -> None:
         except subprocess.TimeoutExpired:
             os.killpg(process.pid, signal.SIGKILL)  # its node too
             raise
-    assert process.returncode == 0, err
+    assert process.returncode == 0, (out, err)
     assert not err
-    for words in SAYS[name]:
-        assert words in out
+    return out

@@ -69,6 +69,7 @@ def test_the_defaults_are_those_promised() -> None:
         "limits.content": 1 << 20,
         "limits.manifest": 256 << 10,
         "limits.body": 2 << 20,
+        "limits.commits_per_request": 256,
         "limits.type": 64,
         "limits.tags": 64,
         "limits.tag_strings": 16,

@@ -134,6 +134,21 @@ def test_what_was_refused_costs_nothing() -> None:
     limiter.take("a")
 
 
+def test_a_check_says_what_the_last_of_so_many_would_hear_and_takes_nothing() -> None:
+    clock = Clock()
+    limiter = RateLimiter(2, 4, clock)
+    limiter.take("a")
+    clock.now += 0.25
+    assert [waiting(lambda n=n: limiter.check("a", n)) for n in (3, 4, 5)] == [None, 250, 750]  # type: ignore[misc]
+    assert [waiting(lambda: limiter.take("a")) for _ in range(4)] == [None, None, None, 250]
+    assert waiting(lambda: limiter.check("new", 4)) is None
+    assert len(limiter) == 1
+
+
+def test_without_a_limit_a_check_passes() -> None:
+    RateLimiter(0, 1, Clock()).check("a", 1000)
+
+
 def test_keys_do_not_share() -> None:
     limiter = RateLimiter(1, 1, Clock())
     limiter.take("a")

@@ -17,6 +17,7 @@ MODULES = {
     "enc.cli.setup.config": "config",
     "enc.cli.enclave.commands": "enclave",
     "enc.cli.enclave.write": "commit update delete",
+    "enc.cli.enclave.queue": "queue",
     "enc.cli.enclave.access": "move grant revoke revoke-self transfer gate pause resume terminate",
     "enc.cli.enclave.slots": "get set",
     "enc.cli.enclave.read": "query watch",

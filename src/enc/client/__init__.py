@@ -8,10 +8,14 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from enc.client.clients.async_client import AsyncClient, AsyncEnclave
+    from enc.client.clients.async_commit_queue import AsyncCommitQueue
     from enc.client.clients.async_table import AsyncTable
     from enc.client.clients.client import Client, Enclave
+    from enc.client.clients.commit_queue import CommitQueue
     from enc.client.clients.table import Table
     from enc.client.clients.wiring import ClientSettings
+    from enc.client.commit_queue.queue_file import QueuedCommit
+    from enc.client.commit_queue.queue_sender import QueueResult
     from enc.client.enclave.combined_reads import Overview
     from enc.client.enclave.deliveries import Delivery
     from enc.client.enclave.event_proof import EventProof
@@ -48,11 +52,13 @@ if TYPE_CHECKING:
 __all__ = [
     "KINDS",
     "AsyncClient",
+    "AsyncCommitQueue",
     "AsyncEnclave",
     "AsyncTable",
     "Change",
     "Client",
     "ClientSettings",
+    "CommitQueue",
     "Delivery",
     "Distrust",
     "Enclave",
@@ -75,6 +81,8 @@ __all__ = [
     "Proof",
     "PushReceiver",
     "PushedBatch",
+    "QueueResult",
+    "QueuedCommit",
     "ReceiverSettings",
     "Registry",
     "Resolution",
@@ -102,10 +110,14 @@ __all__ = [
 
 _NAMES = {
     "clients.async_client": "AsyncClient AsyncEnclave",
+    "clients.async_commit_queue": "AsyncCommitQueue",
     "clients.async_table": "AsyncTable",
     "clients.client": "Client Enclave",
+    "clients.commit_queue": "CommitQueue",
     "clients.table": "Table",
     "clients.wiring": "ClientSettings",
+    "commit_queue.queue_file": "QueuedCommit",
+    "commit_queue.queue_sender": "QueueResult",
     "enclave.deliveries": "Delivery",
     "enclave.event_proof": "EventProof",
     "enclave.kinds": "KINDS kind_of of_kind",

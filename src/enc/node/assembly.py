@@ -22,6 +22,7 @@ from starlette.types import Receive, Scope, Send
 
 from enc.core.errors import Unavailable
 from enc.core.primitives.signing import PrivateKey
+from enc.node.api.bulk_commits import BulkCommits
 from enc.node.api.http_api import HttpApi, with_cors
 from enc.node.api.imports import ImportApi
 from enc.node.api.read_pool import ReadPool
@@ -200,7 +201,8 @@ class Node:
         calls = SourceCalls(taking.uploads, allow_private=self.config.private_endpoints)
         self.fetches = Fetches(self.importer, self.uploads, calls, self.key, self._now, taking.total_bytes)
         imports = ImportApi(self.importer, reads, self.uploads, self.fetches, limits.body, taking.archive_bytes)
-        routes = [*self.registry.routes(reads), *imports.routes()]
+        bulk = BulkCommits(self.intake, addresses, identities, limits.body, limits.commits_per_request)
+        routes = [*self.registry.routes(reads), *imports.routes(), *bulk.routes()]
         self.http = HttpApi(self.intake, reads, addresses, limits.body, pages, self.metrics.count_response, routes)
         ws_limits = WebSocketLimits(
             max_subscriptions=limits.subscriptions_per_connection,

@@ -94,6 +94,7 @@ class LimitSettings(Struct, frozen=True, kw_only=True):
     content: Annotated[int, _size("Largest content of a commit.", _MIB)] = _MIB
     manifest: Annotated[int, _size("Largest content of a Manifest.", 256 * _KIB)] = 256 * _KIB
     body: Annotated[int, _size("Largest request body and WebSocket message.", 2 * _MIB, _KIB)] = 2 * _MIB
+    commits_per_request: Annotated[int, _number("Most commits of one request to /commits.", 1, 1024)] = 256
     type: Annotated[int, _size("Longest event type; the protocol's own fit in 16.", 64, 16)] = 64
     tags: Annotated[int, _number("Most tags of a commit.", 2, 64)] = 64
     tag_strings: Annotated[int, _number("Most strings of a tag.", 3, 16)] = 16

@@ -86,6 +86,19 @@ class RateLimiter:
         if over > _SLACK:
             raise RateLimited(self._message, retry_after_ms=ceil(over / per_s * 1000))
 
+    def check(self, key: bytes | str, count: int) -> None:
+        """Raise RateLimited unless `count` tokens could be taken now, one by one. Takes none, so the
+        key need not be proved. O(1).
+        """
+        if not self._per_s:
+            return
+        with self._lock:
+            bucket = self._buckets.get(key)
+            used = 0.0 if bucket is None else max(bucket[0] - (self._clock() - bucket[1]) * self._per_s, 0.0)
+        over = used + count - self._burst
+        if over > _SLACK:
+            raise RateLimited(self._message, retry_after_ms=ceil(over / self._per_s * 1000))
+
     def charge(self, key: bytes | str, cost: float) -> None:
         """Take `cost` tokens for work that is done already, into debt if too few are left: its cost
         was not known when the request was accepted. O(1).

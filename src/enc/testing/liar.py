@@ -28,7 +28,8 @@ class Liar:
 
     def lie(self, kind: str, alter: Alter) -> None:
         """Alter answers of one kind before the node seals them: `info`, `sth`, `consistency`,
-        `Receipt`, `Event` of a subscription, or the type of a sealed request, such as `Query`.
+        `Receipt`, `commits` (many in one request), `Event` of a subscription, or the type of a sealed
+        request, such as `Query`.
 
         `alter` gets the honest answer, or the error, as wire JSON. It alters it in place, returns
         another one, or raises an error, which the node then answers.

@@ -52,6 +52,8 @@ Alter = Callable[[Any], Any]
 """Takes the honest answer (or error) and returns the answer to send; None: it was altered in place."""
 
 MAX_PAGE = 8 << 20
+LIMITS = {"commits_per_request": 256, "body": 2 << 20}
+"""What /info says of its limits."""
 LOOKUPS = {"nodes": "seq_pub", "enclaves": "enclave_id", "resolve": "enclave_id", "identity": "id_pub"}
 """A registry's lookups, with the parameter of each."""
 
@@ -96,7 +98,7 @@ class LyingNode:
     # Lying
 
     def lie(self, kind: str, alter: Alter) -> None:
-        """Alter answers of this kind: `info`, `sth`, `consistency`, `Receipt`, a sealed request's type; for
+        """Alter answers of this kind: `info`, `sth`, `consistency`, `Receipt`, `commits`, a sealed request's type; for
         subscriptions: the `filter` to search by, an `Event`, or the `messages` of a Query."""
         self._lies[kind] = alter
 
@@ -173,10 +175,12 @@ class LyingNode:
 
     def _answer(self, request: httpx.Request) -> bytes:
         body, parts = request.read(), request.url.path.strip("/").split("/")
+        if parts == ["commits"]:
+            return encode(self.apply_lie("commits", {"results": [self._result(line) for line in body.split(b"\n")]}))
         if request.method == "POST":
             return self._take(parse_commit(body)) if b'"exp"' in body else self._open(body)
         if parts == ["info"]:
-            return encode(self.apply_lie("info", {"seq_pub": self.key.public.hex()}))
+            return encode(self.apply_lie("info", {"seq_pub": self.key.public.hex(), "limits": LIMITS}))
         if parts[0] in LOOKUPS:
             return encode(self._say(parts[0], lambda: self._look(request, *parts)))
         return self._public(unhex(parts[0], 32, "enclave", EnclaveNotFound), parts[1], request.url.params)
@@ -202,6 +206,13 @@ class LyingNode:
         if isinstance(result, EncError):
             raise result
         return encode(self.apply_lie("Receipt", wire_receipt(result)))
+
+    def _result(self, line: bytes) -> Any:
+        """Return the answer to one of several commits."""
+        try:
+            return decode(self._take(parse_commit(line)))
+        except EncError as e:
+            return e.to_wire()
 
     def take(self, commit: Commit) -> Receipt | EncError:
         """Return the result of a commit, by the rules of a node."""

@@ -104,7 +104,7 @@ def test_a_wrong_use_is_told_in_json_where_that_is_asked_for(anybody: Person, ar
         (["query", "--node", "ftp://x"], "not a node's URL: 'ftp://x': expected http:// or https:// and a host"),
         (
             ["enclave", "create", "none"],
-            "none: neither a file nor a template; templates are dm, feed, log, notes, personal, "
+            "none: neither a file nor a template; templates are dm, feed, ledger, log, notes, personal, "
             "personal-v1, registry, team",
         ),
         (["enclave", "create", "latin", "--name", "x"], "latin: not JSON: "),

@@ -9,9 +9,14 @@ import pytest
 
 from enc.cli.common import output
 from enc.cli.common.event_flags import as_ms, as_search, as_seq, as_tag, as_tags
+from enc.cli.enclave import commands
+from enc.client import Overview
 from enc.client.enclave.templates import names
 from enc.core.errors import MisuseError
+from enc.core.primitives.types import TreeHead
 from tests.cli.people import LATE, Person, team
+
+HEAD = TreeHead(0, 0, b"", b"")
 
 # Flags
 
@@ -133,6 +138,30 @@ def test_a_query_s_proof_is_a_proof_file(alice: Person) -> None:
     (item,) = alice.ask_json("query", "--seq", "0", "--proof")
     (alice.home / "p.json").write_text(output._json(item["proof"]))
     assert alice.ask_json("verify", "p.json")[0]["ok"] is True
+
+
+def test_a_query_for_valid_or_invalid_events(alice: Person) -> None:
+    alice.ask("enclave", "create", "ledger", "--use")
+    for amount in (1, 1.5):
+        alice.ask("commit", "entry", f'{{"amount":{amount},"currency":"EUR"}}')
+    why = "amount: expected integer, not 1.5"
+    assert [item["seq"] for item in alice.ask_json("query", "--type", "entry", "--valid")] == [1]
+    (item,) = alice.ask_json("query", "--invalid", "--proof")
+    assert (item["seq"], item["violations"], "proof" in item) == (2, [why], True)
+    assert alice.ask("query", "--invalid").stdout.split("\t")[4] == why
+    shown = alice.ask("query", "--invalid", FORCE_COLOR="1").stdout.splitlines()
+    assert shown[0].replace("\x1b[1m", "").replace("\x1b[0m", "").split()[-2:] == ["violations", "content"]
+    (refused,) = [alice.refused("query", "--type", "Move", "--valid", code=2)]
+    assert "no schema for the type 'Move'" in refused["message"]
+
+
+def test_info_names_schemas(alice: Person) -> None:
+    alice.ask("enclave", "create", "ledger", "--use")
+    lines = dict(line.split(maxsplit=1) for line in alice.ask("enclave", "info").stdout.splitlines())
+    assert lines["schemas"] == "entry"
+    assert alice.ask_json("enclave", "info")[0]["schema_problems"] == {}
+    overview = Overview(b"", b"", {"enc_v": 2, "meta": {"schemas": {"a": 1}}}, 0, "active", HEAD, {})
+    assert "ignored schemas  meta.schemas.a: expected an object: a schema" in commands._text_overview(overview)
 
 
 def use_bundles(person: Person, bundle: dict[str, int]) -> None:

@@ -79,3 +79,12 @@ def test_a_node_is_tried_for_as_long_as_is_said(
     alice.ask("commit", "message", "x", *flags, code=NO_ANSWER)
     settings = enc.client.ClientSettings()
     assert asked == [{"timeout": seconds, "patience": seconds, "registry": None, "settings": settings}]
+
+
+def test_a_checked_content_satisfies_its_schema(alice: Person) -> None:
+    alice.ask("enclave", "create", "ledger", "--use")
+    alice.ask("commit", "entry", '{"amount":1,"currency":"EUR"}', "--check")
+    for args in (("commit", "entry"), ("update", "1")):
+        refused = alice.refused(*args, '{"amount":"1","currency":"EUR"}', "--check", code=2)
+        assert refused["message"] == "entry: amount: expected integer, not '1'"
+    assert len(alice.ask_json("query", "--type", "entry")) == 1

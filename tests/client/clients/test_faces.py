@@ -17,7 +17,19 @@ import pytest
 
 import enc
 import enc.apps
-from enc.client import AsyncClient, AsyncEnclave, AsyncTable, Client, Enclave, Identity, Table, TimedOut, Unreachable
+from enc.client import (
+    AsyncClient,
+    AsyncCommitQueue,
+    AsyncEnclave,
+    AsyncTable,
+    Client,
+    CommitQueue,
+    Enclave,
+    Identity,
+    Table,
+    TimedOut,
+    Unreachable,
+)
 from enc.client.enclave.writes import Writes
 from enc.client.subscribe.subscription import CLOSE_S, MAX_MESSAGE, AsyncSubscription, Subscription
 from enc.core.errors import MisuseError
@@ -28,15 +40,24 @@ from tests.client.stage import Stage
 from tests.core.world import person
 from tests.node.served import SMALL
 
-PAIRS = [(Client, AsyncClient), (Enclave, AsyncEnclave), (Subscription, AsyncSubscription), (Table, AsyncTable)]
+PAIRS = [
+    (Client, AsyncClient),
+    (CommitQueue, AsyncCommitQueue),
+    (Enclave, AsyncEnclave),
+    (Subscription, AsyncSubscription),
+    (Table, AsyncTable),
+]
 AS_ASYNC = {
     Client: AsyncClient,
+    CommitQueue: AsyncCommitQueue,
     Enclave: AsyncEnclave,
     Subscription: AsyncSubscription,
     Table: AsyncTable,
     Iterator: AsyncIterator,
 }
-pairs = pytest.mark.parametrize(("plain", "awaiting"), PAIRS, ids=["client", "enclave", "subscription", "table"])
+pairs = pytest.mark.parametrize(
+    ("plain", "awaiting"), PAIRS, ids=["client", "queue", "enclave", "subscription", "table"]
+)
 
 
 def public(kind: type) -> set[str]:
@@ -74,7 +95,7 @@ def test_what_one_returns_the_other_promises(plain: type, awaiting: type) -> Non
             continue
         found, promised = get_type_hints(one)["return"], get_type_hints(other)["return"]
         assert promised == counterpart(found), name
-        asks = name not in ("enclave", "registry", "subscribe", "prepare", "query", "table")
+        asks = name not in ("commit_queue", "enclave", "registry", "subscribe", "prepare", "query", "table")
         assert (inspect.iscoroutinefunction(other) or inspect.isasyncgenfunction(other)) == asks, name
 
 
@@ -91,7 +112,7 @@ def test_writes_return_a_receipt_or_the_promise_of_one() -> None:
 
 def test_every_public_name_says_what_it_does() -> None:
     plain = {"close", "identity", "url", "id", "hex", "overview", "resume"}
-    for kind in (Client, Enclave, Subscription, Table):
+    for kind in (Client, CommitQueue, Enclave, Subscription, Table):
         assert inspect.getdoc(kind)
         for name in public(kind) - plain:
             assert inspect.getdoc(getattr(kind, name)), name

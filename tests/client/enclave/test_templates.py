@@ -8,11 +8,12 @@ import pytest
 from enc.client.enclave.templates import describe, names, template
 from enc.core.errors import GateClosed, MisuseError
 from enc.core.primitives.encoding import compact_json
+from enc.core.rules.manifest_schemas import read_schemas
 from enc.core.rules.parse_manifest import parse_manifest
 from enc.core.trees.state_key import DELETED
 from tests.core.world import NO_POINT, Json, World, about, give, move, person
 
-NAMES = ["dm", "feed", "log", "notes", "personal", "personal-v1", "registry", "team"]
+NAMES = ["dm", "feed", "ledger", "log", "notes", "personal", "personal-v1", "registry", "team"]
 ENDLESS = ("dm", "personal")
 """One person's own enclaves, which have no Pause: their matrices are tested elsewhere, cell by cell."""
 GONE = {"reason": "author"}
@@ -193,6 +194,63 @@ def test_log_the_owner_may_pass_it_on_and_stop_writing(log: World) -> None:
     log.send("alice", "Transfer", give("carol", "owner"))
     assert allowed(log, "Grant", give("otto", "writer")) == {"carol"}
     assert log.code("carol", "entry", "text") == "UNAUTHORIZED"
+
+
+# ledger
+
+
+@pytest.fixture
+def ledger() -> World:
+    """Return a ledger with bob as a bookkeeper, carol as a member and dave as a service from outside."""
+    it = world("ledger")
+    for name in ("bob", "carol"):
+        it.send("alice", "Move", move(name, "OUTSIDER", "MEMBER"))
+    it.send("alice", "Grant", give("bob", "bookkeeper"))
+    it.send("alice", "Grant", give("dave", "service"))
+    return it
+
+
+def test_ledger_bookkeepers_write_and_members_read(ledger: World) -> None:
+    assert allowed(ledger, "entry", "{}") == {"alice", "bob"}
+    entry = ledger.send("bob", "entry", "{}")
+    people = ("alice", "bob", "carol", "dave", "otto")
+    assert [ledger.rights(name, entry) for name in people] == ["R", "R", "R", "RP", ""]
+    for revision, content in REVISIONS:
+        assert allowed(ledger, revision, content, tags=about(entry)) == {"bob"}
+
+
+def test_ledger_a_service_reads_and_is_pushed_everything(ledger: World) -> None:
+    for event in (ledger.send("alice", "Pause"), ledger.send("alice", "Resume")):
+        assert ledger.rights("dave", event) == "RP"
+
+
+def test_ledger_the_owner_alone_admits_and_grants(ledger: World) -> None:
+    assert allowed(ledger, "Move", move("otto", "OUTSIDER", "MEMBER")) == {"alice"}
+    assert allowed(ledger, "Move", move("carol", "MEMBER", "OUTSIDER")) == {"alice", "carol"}
+    for trait, holder in (("bookkeeper", "bob"), ("service", "dave")):
+        assert allowed(ledger, "Grant", give("carol", trait)) == {"alice"}
+        assert allowed(ledger, "Revoke", give(holder, trait)) == {"alice", holder}
+    assert ledger.code("alice", "Grant", give("otto", "bookkeeper")) == "INVALID_STATE_FOR_GRANT"
+    assert ledger.code("alice", "Transfer", give("otto", "owner")) == "INVALID_STATE_FOR_TRANSFER"
+    ledger.send("alice", "Transfer", give("carol", "owner"))
+    assert allowed(ledger, "Grant", give("carol", "bookkeeper")) == {"carol"}
+
+
+def test_ledger_who_was_removed_revises_nothing(ledger: World) -> None:
+    entry = ledger.send("bob", "entry", "{}")
+    ledger.send("alice", "Move", move("bob", "MEMBER", "OUTSIDER"))
+    assert allowed(ledger, "entry", "{}") == {"alice"}
+    for revision, content in REVISIONS:
+        assert allowed(ledger, revision, content, tags=about(entry)) == set()
+
+
+def test_ledger_entries_have_a_schema(ledger: World) -> None:
+    found = read_schemas(template("ledger", OWNER))
+    assert not found.problems
+    assert found.violations("entry", '{"amount":-1250,"currency":"EUR","note":"cake"}') == ()
+    for wrong in ('{"amount":12.5,"currency":"EUR"}', '{"amount":1}', '{"amount":1,"currency":"€"}'):
+        assert found.violations("entry", wrong)
+    assert found.violations("entry", '{"amount":1,"currency":"EUR","notes":""}') == ("notes: unknown key",)
 
 
 # team

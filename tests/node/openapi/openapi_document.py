@@ -33,9 +33,9 @@ DOCUMENT: Json = decode(encode(document()))
 """The document as clients receive it."""
 
 
-@schemathesis.serializer("application/x-enc-import")
+@schemathesis.serializer("application/x-enc-import", "application/x-ndjson")
 def unchanged(context: Any, value: Any) -> bytes:
-    """Return the body of an import with its archive as it is."""
+    """Return the body of an import with its archive, or the lines of a body, unchanged."""
     return value if isinstance(value, bytes) else str(value).encode()
 
 

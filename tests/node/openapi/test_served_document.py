@@ -86,6 +86,14 @@ def test_commits_are_refused_as_documented(scene: Scene, code: str) -> None:
     assert set(error) - {"type", "code", "message"} == set(WIRE_ERRORS[code].fields)
 
 
+def test_several_commits_are_answered_as_documented(scene: Scene) -> None:
+    commits = [scene.commit("alice", "message", enclave="busy"), COMMITS_REFUSED["UNAUTHORIZED"](scene)]
+    lines = b"\n".join(encode(wire_commit(each) if isinstance(each, Commit) else each) for each in commits)
+    case = scene.schema["/commits"]["POST"].Case(body=lines, media_type="application/x-ndjson")
+    accepted, refused = scene.checked(case).json()["results"]
+    assert (accepted["type"], refused["code"]) == ("Receipt", "UNAUTHORIZED")
+
+
 Ask = tuple[str, Json, Json]
 """A type, a body, and other deviations of the request."""
 

@@ -30,7 +30,8 @@ def create(
         str | None,
         typer.Argument(
             metavar="[MANIFEST]",
-            help="A manifest's file, or a template: dm, feed, log, notes, personal, personal-v1, registry or team.",
+            help="A manifest's file, or a template: "
+            "dm, feed, ledger, log, notes, personal, personal-v1, registry or team.",
         ),
     ] = None,
     template: Annotated[str | None, typer.Option(metavar="NAME", help="A template, by its name.")] = None,
@@ -86,6 +87,7 @@ def info(ctx: CommandContext) -> None:
 
 
 def _wire_overview(overview: "Overview") -> dict[str, Any]:
+    from enc.core.rules.manifest_schemas import read_schemas
     from enc.core.trees.tree_head import wire_head
 
     return {
@@ -95,12 +97,15 @@ def _wire_overview(overview: "Overview") -> dict[str, Any]:
         "lifecycle": overview.lifecycle,
         "head": wire_head(overview.head),
         "manifest": dict(overview.manifest),
+        "schema_problems": dict(read_schemas(overview.manifest).problems),
     }
 
 
 def _text_overview(overview: "Overview") -> str:
     """Format an overview for people; only programs get the whole manifest."""
-    meta = overview.manifest.get("meta", {})
+    from enc.core.rules.manifest_schemas import read_schemas
+
+    meta, schemas = overview.manifest.get("meta", {}), read_schemas(overview.manifest)
     return fields(
         enclave=overview.enclave.hex(),
         **{name: meta[name] for name in ("name", "description") if name in meta},
@@ -109,6 +114,8 @@ def _text_overview(overview: "Overview") -> str:
         lifecycle=overview.lifecycle,
         head=text_head(overview.head),
         **{what: compact_json(names) for what, names in overview.names.items()},
+        **({"schemas": ", ".join(schemas.by_type)} if schemas.by_type else {}),
+        **({"ignored schemas": "; ".join(schemas.problems.values())} if schemas.problems else {}),
     )
 
 

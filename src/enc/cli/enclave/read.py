@@ -33,6 +33,12 @@ class QueryOptions(Struct, frozen=True, kw_only=True):
     limit: Limit = None
     reverse: Annotated[bool, typer.Option("--reverse", help="Print the newest first.")] = False
     proof: Annotated[bool, typer.Option("--proof", help="Also verify a proof that each event is in the log.")] = False
+    valid: Annotated[
+        bool | None,
+        typer.Option(
+            "--valid/--invalid", help="Only events whose content satisfies, or violates, its schema in the manifest."
+        ),
+    ] = None
 
 
 @command(
@@ -51,8 +57,11 @@ def query(ctx: CommandContext, options: QueryOptions) -> None:
         options.types, options.authors, options.tags, options.ids, options.seq, options.since, options.until
     )
     with ctx.enclave() as enclave:
-        found = enclave.query(proof=options.proof, limit=options.limit, reverse=options.reverse, **search)
-        columns = ("seq", "time", "type", "author", *(["bundle"] if options.proof else []), "content")
+        found = enclave.query(
+            proof=options.proof, limit=options.limit, reverse=options.reverse, valid=options.valid, **search
+        )
+        extra = [*(["bundle"] if options.proof else []), *(["violations"] if options.valid is False else [])]
+        columns = ("seq", "time", "type", "author", *extra, "content")
         rows = (_row(ctx, item, enclave.sequencer() if options.proof else None) for item in found)
         ctx.rows(columns, rows, cut=True)
         ctx.note_if_moved(enclave)
@@ -85,10 +94,14 @@ def _row(ctx: CommandContext, item: "Item", sequencer: bytes | None = None) -> O
     place = (str(item.seq), format_time(item.event.timestamp), item.type)
     author = short(item.author) if ctx.is_terminal else item.author.hex()
     content = f"({'updated' if item.updated_by else 'erased'})" if item.content is None else item.content
-    if sequencer is None:
-        return wire_item(item), (*place, author, content)
-    bundle = "open" if item.fact is None else str(item.fact.anchor.index)
-    return {**wire_item(item), "proof": _wire_proof(item, sequencer)}, (*place, author, bundle, content)
+    wire, cells = wire_item(item), [*place, author]
+    if sequencer is not None:
+        wire["proof"] = _wire_proof(item, sequencer)
+        cells.append("open" if item.fact is None else str(item.fact.anchor.index))
+    if item.violations:
+        wire["violations"] = list(item.violations)
+        cells.append("; ".join(item.violations))
+    return wire, (*cells, content)
 
 
 def wire_item(item: "Item") -> dict[str, object]:

@@ -18,6 +18,9 @@ File = Annotated[Path | None, typer.Option("--file", metavar="FILE", help="Read 
 Tag = Annotated[
     list[str] | None, typer.Option("--tag", metavar="NAME[=VALUE]", help="A tag of the event; may be repeated.")
 ]
+Check = Annotated[
+    bool, typer.Option("--check", help="Send nothing if the content violates its schema in the manifest.")
+]
 
 
 @command(app, 'enc commit message "hello"', "date | enc commit entry - --tag host=web1", panel=PANEL)
@@ -27,19 +30,28 @@ def commit(
     text: Text = None,
     file: File = None,
     tags: Tag = None,
+    check: Check = False,
 ) -> None:
     """Write an event, and print the node's verified receipt."""
     body = content(text, file)
     with ctx.enclave() as enclave:
-        ctx.print_receipt(enclave, enclave.commit(type_, body, tags=list(map(as_tag, tags or ()))))
+        ctx.print_receipt(enclave, enclave.commit(type_, body, tags=list(map(as_tag, tags or ())), check=check))
 
 
 @command(app, 'enc update 7 "hello, all"', panel=PANEL)
-def update(ctx: CommandContext, event: Event, text: Text = None, file: File = None, tags: Tag = None) -> None:
+def update(
+    ctx: CommandContext,
+    event: Event,
+    text: Text = None,
+    file: File = None,
+    tags: Tag = None,
+    check: Check = False,
+) -> None:
     """Replace an event's content. The node erases the old content; the old event stays provable."""
     body = content(text, file)
     with ctx.enclave() as enclave:
-        ctx.print_receipt(enclave, enclave.update(event_id(enclave, event), body, tags=list(map(as_tag, tags or ()))))
+        listed = list(map(as_tag, tags or ()))
+        ctx.print_receipt(enclave, enclave.update(event_id(enclave, event), body, tags=listed, check=check))
 
 
 @command(app, "enc delete 7", 'enc delete 7 --moderator --note "off topic"', panel=PANEL)

@@ -10,10 +10,12 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal, Self, TypeVar
 
+from enc.client.clients.async_commit_queue import AsyncCommitQueue
 from enc.client.clients.async_table import AsyncTable
 from enc.client.clients.unverified import UnverifiedPage, unverified_page
 from enc.client.clients.wiring import ClientSettings, Manifest, Setup, manifest_content
-from enc.client.enclave import combined_reads, commit_builder, members, pulls, slots
+from enc.client.commit_queue.queue_file import QueueFile
+from enc.client.enclave import combined_reads, commit_builder, members, pulls, slots, validity
 from enc.client.enclave.backup import BackupProgress, pull
 from enc.client.enclave.combined_reads import Overview
 from enc.client.enclave.commit_builder import CommitBuilder
@@ -25,9 +27,11 @@ from enc.client.enclave.members import Member
 from enc.client.enclave.pulls import BatchSelection, select_batches
 from enc.client.enclave.push_body import PushedBatch
 from enc.client.enclave.search import Between, Ids, Names, PagedSearch, Seqs, TagValues, as_filter
+from enc.client.enclave.send_many import send_many
 from enc.client.enclave.slots import Slot
 from enc.client.enclave.table import Row, TableState, table_types
 from enc.client.enclave.table_file import TableFile
+from enc.client.enclave.validity import JudgedSearch
 from enc.client.enclave.writes import Id, TagList, Writes, as_bytes, as_hex, as_tags
 from enc.client.keys.identity import Identity
 from enc.client.link.enclave_reader import BundleIds, EnclaveReader
@@ -46,10 +50,11 @@ from enc.client.wire.flow import Flow, run_async
 from enc.client.wire.transport import AsyncTransport
 from enc.client.witness.quorum import witnessed
 from enc.client.witness.witnesses import Witnessed
-from enc.core.errors import MisuseError
+from enc.core.errors import EncError, MisuseError
 from enc.core.machine.archive import Header
-from enc.core.primitives.types import Commit, Event, Receipt, TreeHead
+from enc.core.primitives.types import Commit, Event, Receipt, Tags, TreeHead
 from enc.core.registry.reg_entry import IdentityEntry
+from enc.core.rules.manifest_schemas import ContentSchemas
 from enc.core.trees.state_key import Namespace
 
 T = TypeVar("T")
@@ -107,12 +112,16 @@ class AsyncClient:
         """Return the node's key."""
         return await self._run(self._setup.node.seq_pub())
 
-    async def create(self, manifest: Manifest, *, tags: TagList = ()) -> "AsyncEnclave":
+    async def create(
+        self, manifest: Manifest, *, tags: TagList = (), schemas: Mapping[str, Any] | None = None
+    ) -> "AsyncEnclave":
         """Create an enclave from a manifest, from the path of a file with one, or from a template's
         name.
+
+        `schemas`: schemas of contents by event type, which it writes into `meta.schemas`.
         """
         reader = self._setup.reader(bytes(32))
-        await self._run(reader.session.create(manifest_content(manifest, self.identity), as_tags(tags)))
+        await self._run(reader.session.create(manifest_content(manifest, self.identity, schemas), as_tags(tags)))
         return AsyncEnclave(self, reader)
 
     @property
@@ -159,6 +168,30 @@ class AsyncClient:
         asked = {"app": app, "creator": who, "q": q, "after": after}
         search = {name: value for name, value in asked.items() if value}
         return await self._run(self._setup.required_registry().listing(search))
+
+    async def commit_many(self, commits: Iterable[Commit]) -> list[Receipt | EncError]:
+        """Send commits from `prepare`, also of several enclaves, with few requests where the node takes
+        many in one. Return for each, in order, its receipt or the error that refused it.
+
+        Commits that were refused do not stop the others. If an enclave takes no commits now (its
+        node does not answer, or is busy for longer than `patience`), the error is that of all its
+        later commits. Raises Distrust. Sent again, they do not become second events.
+        """
+        readers = dict[bytes, EnclaveReader]()
+
+        def reader_of(enclave: bytes) -> EnclaveReader:
+            if enclave not in readers:
+                readers[enclave] = self._setup.reader(enclave)
+            return readers[enclave]
+
+        return await self._run(send_many(reader_of, list(commits)))
+
+    def commit_queue(self, path: Path | str) -> AsyncCommitQueue:
+        """Return the queue of this identity's commits in a file, which is created if it is missing.
+
+        Close it before the client.
+        """
+        return AsyncCommitQueue(QueueFile(Path(path), self.identity.public), self._setup, self._run)
 
     async def _run(self, flow: Flow[T]) -> T:
         self._setup.check_process()
@@ -217,8 +250,18 @@ class AsyncEnclave(Writes[Coroutine[Any, Any, Receipt]]):
     async def send(self, commit: Commit) -> Receipt:
         return await self._run(commit_builder.send(self._reader, commit))
 
+    async def send_many(self, commits: Iterable[Commit]) -> list[Receipt | EncError]:
+        """Send many commits of this enclave, as `Client.commit_many` does."""
+        listed = list(commits)
+        if any(commit.enclave != self.id for commit in listed):
+            raise MisuseError("commits: one of them is for another enclave; use the client's `commit_many`")
+        return await self._run(send_many(lambda _: self._reader, listed))
+
     async def _write(self, build: CommitBuilder) -> Receipt:
         return await self._run(commit_builder.write(self._reader, build))
+
+    async def _write_checked(self, type_: str, content: str, tags: Tags) -> Receipt:
+        return await self._run(validity.write_checked(self._reader, type_, content, tags))
 
     # Reading
 
@@ -234,6 +277,7 @@ class AsyncEnclave(Writes[Coroutine[Any, Any, Receipt]]):
         limit: int | None = None,
         reverse: bool = False,
         proof: bool = False,
+        valid: bool | None = None,
     ) -> AsyncIterator[Item]:
         """Yield matching events, fetched page by page.
 
@@ -244,14 +288,29 @@ class AsyncEnclave(Writes[Coroutine[Any, Any, Receipt]]):
 
         Each is verified. With `proof`, each event of a closed bundle is also proved to be in the
         log (`item.fact`). That no matching event was left out is not proved: see `complete`.
+
+        With `valid`, only events whose current content satisfies their type's schema in the
+        manifest; with `valid=False`, only those that violate it (`item.violations`). Raises
+        MisuseError for a type without a schema; without `type`, such types are left out.
         """
         search = {"type": type, "author": author, "id": id, "seq": seq, "tags": tags, "timestamp": timestamp}
+        if valid is not None:
+            return self._judged(JudgedSearch(search, limit, reverse, valid=valid, proof=proof))
         return self._items(PagedSearch(search, limit, reverse), proof)
 
     async def _items(self, pages: PagedSearch, proof: bool) -> AsyncIterator[Item]:
         while pages.wire is not None:
             for item in pages.advance(await self._run(self._reader.page(pages.wire, proof=proof))):
                 yield item
+
+    async def _judged(self, search: JudgedSearch) -> AsyncIterator[Item]:
+        while not search.is_over:
+            for item in await self._run(search.advance(self._reader)):
+                yield item
+
+    async def schemas(self) -> ContentSchemas:
+        """Return the schemas of contents in the manifest, and which of them are ignored, and why."""
+        return await self._run(validity.fetch_schemas(self._reader))
 
     async def unverified_page(self, wire_filter: Mapping[str, Any]) -> UnverifiedPage:
         """Return one page of events as the node returns them, for callers that verify them
@@ -310,16 +369,21 @@ class AsyncEnclave(Writes[Coroutine[Any, Any, Receipt]]):
         rows: Iterable[Row] = (),
         after: int = -1,
         db: Path | str | None = None,
+        valid: bool = False,
     ) -> AsyncTable:
         """Return the events of these types as rows by id, with their Updates and Deletes applied.
 
         `rows` and `after` are the saved `rows.values()` and `seq` of an earlier table; or `db` is a
         SQLite file that keeps them. You need the right to read these types, Update and Delete.
+
+        With `valid`, the rows are those whose content satisfies their type's schema in the
+        manifest; `table.invalid` has the others.
         """
         if db is not None and (after != -1 or rows != ()):
             raise MisuseError("table: give either `db`, or `rows` and `after`")
-        store = None if db is None else TableFile(Path(db), self.id, table_types(type))
-        return AsyncTable(TableState(type, rows, after, store), self.query, self.subscribe, self._run)
+        store = None if db is None else TableFile(Path(db), self.id, table_types(type), valid=valid)
+        state = TableState(type, rows, after, store, valid=valid)
+        return AsyncTable(state, self._reader, self.query, self.subscribe, self._run)
 
     # Proofs
 

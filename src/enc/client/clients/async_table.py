@@ -8,6 +8,8 @@ from types import TracebackType
 from typing import Any, Self
 
 from enc.client.enclave.table import Change, Row, TableState
+from enc.client.enclave.validity import fetch_schemas
+from enc.client.link.enclave_reader import EnclaveReader
 from enc.client.subscribe.subscription import AsyncSubscription
 from enc.client.verify.items import Item
 from enc.client.wire.flow import Flow, work
@@ -27,17 +29,25 @@ class AsyncTable:
     def __init__(
         self,
         state: TableState,
+        reader: EnclaveReader,
         query: Callable[..., AsyncIterator[Item]],
         subscribe: Callable[..., AsyncSubscription],
         run: Callable[[Flow[Any]], Awaitable[Any]],
     ) -> None:
-        self._state, self._query, self._subscribe, self._run = state, query, subscribe, run
+        self._state, self._reader, self._query, self._subscribe, self._run = state, reader, query, subscribe, run
         self._live: AsyncSubscription | None = None
 
     @property
     def rows(self) -> Mapping[bytes, Row]:
         """The rows by id, in the order in which they were written; a view that shows later changes."""
         return self._state.rows
+
+    @property
+    def invalid(self) -> Mapping[bytes, Row]:
+        """With `valid=True`: the rows that are left out, because their content violates its schema
+        or cannot be read (`row.violations`). Save them with the others.
+        """
+        return self._state.invalid
 
     @property
     def seq(self) -> int:
@@ -70,6 +80,8 @@ class AsyncTable:
                 self._live = None
 
     async def _stored(self) -> AsyncIterator[list[Change]]:
+        if self._state.valid:
+            self._state.schemas = await self._run(fetch_schemas(self._reader, self._state.types))
         page = list[Item]()
         async for item in self._query(type=self._state.all_types, seq={"start_at": self.seq + 1}):
             page.append(item)

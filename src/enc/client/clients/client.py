@@ -10,10 +10,12 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal, Self, TypeVar
 
+from enc.client.clients.commit_queue import CommitQueue
 from enc.client.clients.table import Table
 from enc.client.clients.unverified import UnverifiedPage, unverified_page
 from enc.client.clients.wiring import ClientSettings, Manifest, Setup, manifest_content
-from enc.client.enclave import combined_reads, commit_builder, members, pulls, slots
+from enc.client.commit_queue.queue_file import QueueFile
+from enc.client.enclave import combined_reads, commit_builder, members, pulls, slots, validity
 from enc.client.enclave.backup import BackupProgress, pull
 from enc.client.enclave.combined_reads import Overview
 from enc.client.enclave.commit_builder import CommitBuilder
@@ -25,9 +27,11 @@ from enc.client.enclave.members import Member
 from enc.client.enclave.pulls import BatchSelection, select_batches
 from enc.client.enclave.push_body import PushedBatch
 from enc.client.enclave.search import Between, Ids, Names, PagedSearch, Seqs, TagValues, as_filter
+from enc.client.enclave.send_many import send_many
 from enc.client.enclave.slots import Slot
 from enc.client.enclave.table import Row, TableState, table_types
 from enc.client.enclave.table_file import TableFile
+from enc.client.enclave.validity import JudgedSearch
 from enc.client.enclave.writes import Id, TagList, Writes, as_bytes, as_hex, as_tags
 from enc.client.keys.identity import Identity
 from enc.client.link.enclave_reader import BundleIds, EnclaveReader
@@ -46,10 +50,11 @@ from enc.client.wire.flow import Flow, run
 from enc.client.wire.transport import Transport
 from enc.client.witness.quorum import witnessed
 from enc.client.witness.witnesses import Witnessed
-from enc.core.errors import MisuseError
+from enc.core.errors import EncError, MisuseError
 from enc.core.machine.archive import Header
-from enc.core.primitives.types import Commit, Event, Receipt, TreeHead
+from enc.core.primitives.types import Commit, Event, Receipt, Tags, TreeHead
 from enc.core.registry.reg_entry import IdentityEntry
+from enc.core.rules.manifest_schemas import ContentSchemas
 from enc.core.trees.state_key import Namespace
 
 T = TypeVar("T")
@@ -107,12 +112,14 @@ class Client:
         """Return the node's key."""
         return self._run(self._setup.node.seq_pub())
 
-    def create(self, manifest: Manifest, *, tags: TagList = ()) -> "Enclave":
+    def create(self, manifest: Manifest, *, tags: TagList = (), schemas: Mapping[str, Any] | None = None) -> "Enclave":
         """Create an enclave from a manifest, from the path of a file with one, or from a template's
         name.
+
+        `schemas`: schemas of contents by event type, which it writes into `meta.schemas`.
         """
         reader = self._setup.reader(bytes(32))
-        self._run(reader.session.create(manifest_content(manifest, self.identity), as_tags(tags)))
+        self._run(reader.session.create(manifest_content(manifest, self.identity, schemas), as_tags(tags)))
         return Enclave(self, reader)
 
     @property
@@ -159,6 +166,30 @@ class Client:
         asked = {"app": app, "creator": who, "q": q, "after": after}
         search = {name: value for name, value in asked.items() if value}
         return self._run(self._setup.required_registry().listing(search))
+
+    def commit_many(self, commits: Iterable[Commit]) -> list[Receipt | EncError]:
+        """Send commits from `prepare`, also of several enclaves, with few requests where the node takes
+        many in one. Return for each, in order, its receipt or the error that refused it.
+
+        Commits that were refused do not stop the others. If an enclave takes no commits now (its
+        node does not answer, or is busy for longer than `patience`), the error is that of all its
+        later commits. Raises Distrust. Sent again, they do not become second events.
+        """
+        readers = dict[bytes, EnclaveReader]()
+
+        def reader_of(enclave: bytes) -> EnclaveReader:
+            if enclave not in readers:
+                readers[enclave] = self._setup.reader(enclave)
+            return readers[enclave]
+
+        return self._run(send_many(reader_of, list(commits)))
+
+    def commit_queue(self, path: Path | str) -> CommitQueue:
+        """Return the queue of this identity's commits in a file, which is created if it is missing.
+
+        Close it before the client.
+        """
+        return CommitQueue(QueueFile(Path(path), self.identity.public), self._setup, self._run)
 
     def _run(self, flow: Flow[T]) -> T:
         self._setup.check_process()
@@ -217,8 +248,18 @@ class Enclave(Writes[Receipt]):
     def send(self, commit: Commit) -> Receipt:
         return self._run(commit_builder.send(self._reader, commit))
 
+    def send_many(self, commits: Iterable[Commit]) -> list[Receipt | EncError]:
+        """Send many commits of this enclave, as `Client.commit_many` does."""
+        listed = list(commits)
+        if any(commit.enclave != self.id for commit in listed):
+            raise MisuseError("commits: one of them is for another enclave; use the client's `commit_many`")
+        return self._run(send_many(lambda _: self._reader, listed))
+
     def _write(self, build: CommitBuilder) -> Receipt:
         return self._run(commit_builder.write(self._reader, build))
+
+    def _write_checked(self, type_: str, content: str, tags: Tags) -> Receipt:
+        return self._run(validity.write_checked(self._reader, type_, content, tags))
 
     # Reading
 
@@ -234,6 +275,7 @@ class Enclave(Writes[Receipt]):
         limit: int | None = None,
         reverse: bool = False,
         proof: bool = False,
+        valid: bool | None = None,
     ) -> Iterator[Item]:
         """Yield matching events, fetched page by page.
 
@@ -244,13 +286,27 @@ class Enclave(Writes[Receipt]):
 
         Each is verified. With `proof`, each event of a closed bundle is also proved to be in the
         log (`item.fact`). That no matching event was left out is not proved: see `complete`.
+
+        With `valid`, only events whose current content satisfies their type's schema in the
+        manifest; with `valid=False`, only those that violate it (`item.violations`). Raises
+        MisuseError for a type without a schema; without `type`, such types are left out.
         """
         search = {"type": type, "author": author, "id": id, "seq": seq, "tags": tags, "timestamp": timestamp}
+        if valid is not None:
+            return self._judged(JudgedSearch(search, limit, reverse, valid=valid, proof=proof))
         return self._items(PagedSearch(search, limit, reverse), proof)
 
     def _items(self, pages: PagedSearch, proof: bool) -> Iterator[Item]:
         while pages.wire is not None:
             yield from pages.advance(self._run(self._reader.page(pages.wire, proof=proof)))
+
+    def _judged(self, search: JudgedSearch) -> Iterator[Item]:
+        while not search.is_over:
+            yield from self._run(search.advance(self._reader))
+
+    def schemas(self) -> ContentSchemas:
+        """Return the schemas of contents in the manifest, and which of them are ignored, and why."""
+        return self._run(validity.fetch_schemas(self._reader))
 
     def unverified_page(self, wire_filter: Mapping[str, Any]) -> UnverifiedPage:
         """Return one page of events as the node returns them, for callers that verify them
@@ -309,16 +365,21 @@ class Enclave(Writes[Receipt]):
         rows: Iterable[Row] = (),
         after: int = -1,
         db: Path | str | None = None,
+        valid: bool = False,
     ) -> Table:
         """Return the events of these types as rows by id, with their Updates and Deletes applied.
 
         `rows` and `after` are the saved `rows.values()` and `seq` of an earlier table; or `db` is a
         SQLite file that keeps them. You need the right to read these types, Update and Delete.
+
+        With `valid`, the rows are those whose content satisfies their type's schema in the
+        manifest; `table.invalid` has the others.
         """
         if db is not None and (after != -1 or rows != ()):
             raise MisuseError("table: give either `db`, or `rows` and `after`")
-        store = None if db is None else TableFile(Path(db), self.id, table_types(type))
-        return Table(TableState(type, rows, after, store), self.query, self.subscribe, self._run)
+        store = None if db is None else TableFile(Path(db), self.id, table_types(type), valid=valid)
+        state = TableState(type, rows, after, store, valid=valid)
+        return Table(state, self._reader, self.query, self.subscribe, self._run)
 
     # Proofs
 

@@ -22,14 +22,16 @@ from enc.client.registry.registry_client import Registry, RegistryClient
 from enc.client.verify.pins import FilePins, MemoryPins, Pins, default_directory
 from enc.client.wire.flow import Flow
 from enc.client.wire.network import Network
-from enc.client.wire.retrying_caller import RetryingCaller
+from enc.client.wire.retrying_caller import PAUSES, RetryingCaller
 from enc.client.wire.transport import base_url
 from enc.client.witness.quorum import WitnessQuorum
 from enc.client.witness.witnesses import Witness
 from enc.core.errors import MisuseError, PeerError
 from enc.core.primitives.encoding import compact_json
 from enc.core.primitives.signing import Alg
+from enc.core.rules.manifest_schemas import read_schemas
 from enc.core.rules.parse_manifest import parse_manifest
+from enc.runtime.backoff import Backoff
 from enc.runtime.clock import now_ms
 
 Manifest = Mapping[str, Any] | Path | str
@@ -85,6 +87,8 @@ class Setup:
             raise MisuseError("give a node's URL, or a registry that knows where an enclave is")
         self.identity = identity or Identity.new()
         self.patience = patience
+        self._url, self._seq_pub, self._registry, self._settings = url, seq_pub, registry, settings
+        self._nodes = tuple(nodes)
         self.network = network = settings.network
         self._now, self._monotonic = (now_ms, time.monotonic) if network is None else (network.now, network.monotonic)
         self._process = os.getpid()
@@ -170,8 +174,26 @@ class Setup:
             EnclaveSession(self._reach(url), self.identity, enclave, self._pins, self._now, self._alg, locator)
         )
 
+    def backoff(self, patience: float | None) -> Backoff:
+        """Return a backoff with this patience, or the client's own for None."""
+        return Backoff(self.patience if patience is None else patience, self._monotonic, PAUSES)
+
+    def without_patience(self) -> "Setup":
+        """Return the same setup, but with requests that are tried once."""
+        return Setup(
+            self._url,
+            self.identity,
+            self._seq_pub,
+            self._pins,
+            0,
+            nodes=self._nodes,
+            registry=self._registry,
+            settings=self._settings,
+        )
+
     def add_node(self, url: str) -> None:
         """Add a node to which an enclave has moved."""
+        self._nodes = (*self._nodes, url)
         self._locator.add_node(base_url(url))
 
     def required_registry(self) -> RegistryClient:
@@ -198,8 +220,10 @@ def open_pins(pins: Pins | Path | str | None) -> Pins:
     return FilePins(Path(pins)) if isinstance(pins, Path | str) else pins
 
 
-def manifest_content(manifest: Manifest, owner: Identity) -> str:
-    """Return the content of the Manifest commit; raise MisuseError for one that nodes would reject."""
+def manifest_content(manifest: Manifest, owner: Identity, schemas: Mapping[str, Any] | None = None) -> str:
+    """Return the content of the Manifest commit; raise MisuseError for one that nodes would reject,
+    or that has a malformed schema.
+    """
     if isinstance(manifest, Path):
         try:
             content = manifest.read_text()
@@ -207,11 +231,24 @@ def manifest_content(manifest: Manifest, owner: Identity) -> str:
             raise MisuseError(f"manifest {manifest}: {getattr(e, 'strerror', None) or e}") from None
     else:
         content = compact_json(_from_template(manifest, owner) if isinstance(manifest, str) else manifest)
+    given = _checked(content)
+    if schemas is not None:
+        meta = given.get("meta", {})
+        given["meta"] = {**meta, "schemas": {**meta.get("schemas", {}), **schemas}}
+        content = compact_json(given)
+        given = _checked(content)
+    problems = read_schemas(given).problems
+    if problems:
+        raise MisuseError(f"manifest: {'; '.join(problems.values())}")
+    return content
+
+
+def _checked(content: str) -> dict[str, Any]:
+    """Return the manifest in a content."""
     try:
-        parse_manifest(content)
+        return dict(parse_manifest(content).manifest)
     except PeerError as e:
         raise MisuseError(f"manifest: {e.message}") from None
-    return content
 
 
 def _from_template(name: str, owner: Identity) -> dict[str, Any]:

@@ -1,6 +1,6 @@
 """Reads that combine verified answers: the Manifest, the rules, and the current content of events."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, Literal
 
@@ -138,27 +138,35 @@ def content(reader: EnclaveReader, item: Item) -> Flow[str | None]:
 
 def contents(reader: EnclaveReader, items: Sequence[Item]) -> Flow[dict[bytes, str | None]]:
     """Return the current contents of many events, by id: asks for up to 100 Updates at once."""
+    updates = yield from latest_updates(reader, items)
+    return {item.id: _content(item, updates) for item in items}
+
+
+def latest_updates(reader: EnclaveReader, items: Sequence[Item]) -> Flow[dict[bytes, Event]]:
+    """Return the latest Update of each updated item, by the item's id, unless it may not be read."""
     updates = dict[bytes, Event]()
-    asked = sorted({item.updated_by for item in items if item.updated_by is not None})
+    yield from read_events(reader, {item.updated_by for item in items if item.updated_by is not None}, updates)
+    for item in items:
+        update = updates.get(item.updated_by or b"")
+        if update is not None and (update.type != "Update" or update.target != item.id):
+            message = f"event {item.seq}: updated_by does not name an Update of this event"
+            raise reader.session.known_verifier().forgery(message, update.id.hex().encode())
+    return {item.id: updates[item.updated_by] for item in items if item.updated_by in updates}
+
+
+def read_events(reader: EnclaveReader, ids: Collection[bytes], into: dict[bytes, Event]) -> Flow[None]:
+    """Read events by id, up to 100 at once, as far as they exist and may be read."""
+    asked = sorted(ids)
     for part in (asked[i : i + MAX_IDS] for i in range(0, len(asked), MAX_IDS)):
-        yield from _read_events(reader, part, updates)
-    return {item.id: _content(reader, item, updates) for item in items}
+        pages = PagedSearch({"id": part}, None, reverse=False)
+        while pages.wire is not None:
+            page = yield from reader.page(pages.wire)
+            into.update((item.id, item.event) for item in pages.advance(page))
 
 
-def _read_events(reader: EnclaveReader, ids: Sequence[bytes], into: dict[bytes, Event]) -> Flow[None]:
-    pages = PagedSearch({"id": list(ids)}, None, reverse=False)
-    while pages.wire is not None:
-        page = yield from reader.page(pages.wire)
-        into.update((item.id, item.event) for item in pages.advance(page))
-
-
-def _content(reader: EnclaveReader, item: Item, updates: Mapping[bytes, Event]) -> str | None:
+def _content(item: Item, updates: Mapping[bytes, Event]) -> str | None:
     if item.updated_by is None:
         return item.content
-    update = updates.get(item.updated_by)
-    if update is None:
+    if item.id not in updates:
         raise EventNotFound(f"event {item.seq} is updated, but the Update is withheld or you may not read it")
-    if update.type != "Update" or update.target != item.id:
-        message = f"event {item.seq}: updated_by does not name an Update of this event"
-        raise reader.session.known_verifier().forgery(message, update.id.hex().encode())
-    return update.content
+    return updates[item.id].content

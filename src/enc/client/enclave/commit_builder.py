@@ -11,7 +11,7 @@ from collections.abc import Callable
 from enc.client.enclave.combined_reads import policy
 from enc.client.link.enclave_reader import EnclaveReader
 from enc.client.wire.flow import Flow
-from enc.core.errors import EncError, EventNotFound, InvalidCommit, InvalidHash, MisuseError, PeerError, Unauthorized
+from enc.core.errors import EncError, EventNotFound, InvalidCommit, InvalidHash, MisuseError, Unauthorized
 from enc.core.log.commit import version_of
 from enc.core.primitives.types import VERSIONS, Commit, Receipt, Tags
 from enc.core.rules.dialect import Dialect, RolesUnknownError
@@ -31,29 +31,47 @@ def write(reader: EnclaveReader, build: CommitBuilder) -> Flow[Receipt]:
 
 def send(reader: EnclaveReader, commit: Commit) -> Flow[Receipt]:
     """Send a commit from `prepare`; sign it again if it turns out to have the wrong version."""
-    verifier = yield from reader.session.current_verifier()
-    is_mine = (commit.from_, commit.enclave) == (reader.identity.public, reader.enclave)
-    if verifier.enc_v is not None:
-        is_other = is_mine and version_of(commit) != verifier.enc_v
-        return (yield from reader.session.send(reader.session.resign(commit, verifier.dialect) if is_other else commit))
+    yield from reader.session.current_verifier()
+    return (yield from deliver(reader, commit, reader.session.send))
+
+
+def deliver(reader: EnclaveReader, commit: Commit, send: Callable[[Commit], Flow[Receipt]]) -> Flow[Receipt]:
+    """Do what `send` does, by a function that sends one commit. A verifier must be known."""
+    enc_v = reader.session.known_verifier().enc_v
+    if enc_v is not None or not _is_mine(reader, commit):
+        return (yield from send(in_version(reader, commit)))
     try:
-        return (yield from reader.session.send(commit))
+        return (yield from send(commit))
     except (InvalidHash, InvalidCommit) as e:
-        if not is_mine or not _is_other(reader, commit, e):
+        if not is_other_version(reader, commit, e):
             raise
         first = e
     try:
-        return (yield from reader.session.send(reader.session.resign(commit, _other(version_of(commit)))))
+        return (yield from send(reader.session.resign(commit, _other(version_of(commit)))))
     except InvalidHash:
         raise first from None
+
+
+def in_version(reader: EnclaveReader, commit: Commit) -> Commit:
+    """Return the commit, signed again if it is known to have the wrong version."""
+    verifier = reader.session.known_verifier()
+    if verifier.enc_v is None or not _is_mine(reader, commit) or version_of(commit) == verifier.enc_v:
+        return commit
+    return reader.session.resign(commit, verifier.dialect)
+
+
+def _is_mine(reader: EnclaveReader, commit: Commit) -> bool:
+    return (commit.from_, commit.enclave) == (reader.identity.public, reader.enclave)
 
 
 def _other(enc_v: int) -> Dialect:
     return dialect_of(next(each for each in VERSIONS if each != enc_v))
 
 
-def _is_other(reader: EnclaveReader, commit: Commit, error: PeerError) -> bool:
+def is_other_version(reader: EnclaveReader, commit: Commit, error: EncError) -> bool:
     """Whether the refusal may mean another version: a wrong hash, or an `alg` that it lacks."""
+    if not isinstance(error, InvalidHash | InvalidCommit) or not _is_mine(reader, commit):
+        return False
     known = reader.session.known_verifier().enc_v  # a registrar may have learned it meanwhile
     if known is not None:
         return known != version_of(commit)
@@ -75,7 +93,7 @@ def _try(reader: EnclaveReader, build: CommitBuilder) -> Flow[Receipt]:
         try:
             return (yield from reader.session.send(commit))
         except (InvalidHash, InvalidCommit) as e:
-            if not _is_other(reader, commit, e):
+            if not is_other_version(reader, commit, e):
                 raise
             refused.append(e)
     raise wrong[-1] if wrong else refused[0]

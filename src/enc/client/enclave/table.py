@@ -1,6 +1,6 @@
 """A table: the events of some types as rows by id, with their Updates and Deletes applied."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from threading import Lock
 from types import MappingProxyType
 from typing import Any, Literal, Protocol
@@ -11,6 +11,7 @@ from msgspec.structs import replace
 from enc.client.verify.items import Item
 from enc.core.errors import MisuseError
 from enc.core.primitives.types import Tags, event_text, json_of
+from enc.core.rules.manifest_schemas import ContentSchemas
 
 FOLDED = ("Update", "Delete")
 """Types that change rows."""
@@ -34,6 +35,8 @@ class Row(Struct, frozen=True, kw_only=True):
     """
     changed_by: bytes
     changed: int
+    violations: tuple[str, ...] = ()
+    """In a table of valid rows: why the content violates its schema, or has none to judge."""
 
     @property
     def json(self) -> Any:
@@ -66,17 +69,47 @@ class RowStore(Protocol):
     def close(self) -> None: ...
 
 
+class _Rows(Mapping[bytes, Row]):
+    """A view of all rows but the invalid ones."""
+
+    def __init__(self, all_: Mapping[bytes, Row], invalid: Mapping[bytes, Row]) -> None:
+        self._all, self._invalid = all_, invalid
+
+    def __getitem__(self, id_: bytes) -> Row:
+        if id_ in self._invalid:
+            raise KeyError(id_)
+        return self._all[id_]
+
+    def __iter__(self) -> Iterator[bytes]:
+        return (id_ for id_ in self._all if id_ not in self._invalid)
+
+    def __len__(self) -> int:
+        return len(self._all) - len(self._invalid)
+
+
 class TableState:
-    """The rows of one table. `take` folds events; threads may share it."""
+    """The rows of one table. `take` folds events; threads may share it.
+
+    With `valid`, set `schemas` before `take`.
+    """
 
     def __init__(
-        self, type_: str | Sequence[str], rows: Iterable[Row], after: int, store: RowStore | None = None
+        self,
+        type_: str | Sequence[str],
+        rows: Iterable[Row],
+        after: int,
+        store: RowStore | None = None,
+        *,
+        valid: bool = False,
     ) -> None:
-        self.types = table_types(type_)
+        self.types, self.valid = table_types(type_), valid
+        self.schemas: ContentSchemas | None = None
         loaded, self.seq = (list(rows), after) if store is None else store.load()
-        self._rows = {row.id: row for row in loaded}
-        self.rows: Mapping[bytes, Row] = MappingProxyType(self._rows)
+        self._all = {row.id: row for row in loaded}
+        self._invalid = {row.id: row for row in loaded if row.violations}
+        self.rows: Mapping[bytes, Row] = _Rows(self._all, self._invalid)
         """By id."""
+        self.invalid: Mapping[bytes, Row] = MappingProxyType(self._invalid)
         self._store, self._lock = store, Lock()
 
     @property
@@ -95,32 +128,52 @@ class TableState:
             if self._store is not None and seq > self.seq:
                 self._store.save(staged, self.seq, seq)
             for id_, row in staged.items():
-                if row is None:
-                    self._rows.pop(id_, None)
-                else:
-                    self._rows[id_] = row
+                self._put(id_, row)
             self.seq = seq
         return changes
 
+    def _put(self, id_: bytes, row: Row | None) -> None:
+        self._invalid.pop(id_, None)
+        if row is None:
+            self._all.pop(id_, None)
+            return
+        self._all[id_] = row
+        if row.violations:
+            self._invalid[id_] = row
+
     def _fold(self, item: Item, staged: dict[bytes, Row | None]) -> list[Change]:
         if item.type in self.types:
-            staged[item.id] = row = _row(item)
-            return [Change("added", row)]
+            staged[item.id] = row = self._judged(_row(item))
+            return _changes(None, row)
         target = item.target or b""
-        row_before = staged[target] if target in staged else self._rows.get(target)
+        row_before = staged[target] if target in staged else self._all.get(target)
         if row_before is None or item.type not in FOLDED:
             return []
         if item.type == "Delete":
             staged[target] = None
-            return [Change("deleted", row_before)]
-        staged[target] = row = replace(
-            row_before, content=item.content, changed_seq=item.seq, changed_by=item.author, changed=item.timestamp
-        )
-        return [Change("updated", row)]
+            return _changes(row_before, None)
+        content, changed = item.content, {"changed_seq": item.seq, "changed_by": item.author, "changed": item.timestamp}
+        staged[target] = row = self._judged(replace(row_before, content=content, **changed))
+        return _changes(row_before, row)
+
+    def _judged(self, row: Row) -> Row:
+        """Return the row of a table of valid rows with its violations."""
+        if self.schemas is None:
+            return row
+        found = self.schemas.violations(row.type, row.content)
+        return replace(row, violations=("the content was erased, or you may not read it",) if found is None else found)
 
     def close(self) -> None:
         if self._store is not None:
             self._store.close()
+
+
+def _changes(before: Row | None, after: Row | None) -> list[Change]:
+    """Return the change of the rows that the table shows; none if only a row changed that it hides."""
+    was = before if before and not before.violations else None
+    if after is None or after.violations:
+        return [Change("deleted", was)] if was else []
+    return [Change("updated" if was else "added", after)]
 
 
 def table_types(type_: str | Sequence[str]) -> tuple[str, ...]:

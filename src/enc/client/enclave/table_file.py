@@ -2,7 +2,8 @@
 
     SELECT json_extract(content, '$.what') FROM enc_rows WHERE type = 'dish'
 
-A file may hold several tables, one for each enclave and set of types.
+A file may hold several tables, one for each enclave and set of types. A table of valid rows
+(`valid=True`) also keeps the others here; they have `violations`.
 """
 
 import sqlite3
@@ -21,19 +22,20 @@ CREATE TABLE IF NOT EXISTS enc_tables (
 CREATE TABLE IF NOT EXISTS enc_rows (
   enclave BLOB, types TEXT, id BLOB, seq INTEGER NOT NULL, type TEXT NOT NULL, author BLOB NOT NULL,
   timestamp INTEGER NOT NULL, tags TEXT NOT NULL, content TEXT, changed_seq INTEGER NOT NULL,
-  changed_by BLOB NOT NULL, changed INTEGER NOT NULL, PRIMARY KEY (enclave, types, id)
+  changed_by BLOB NOT NULL, changed INTEGER NOT NULL, violations TEXT, PRIMARY KEY (enclave, types, id)
 ) WITHOUT ROWID;
 """
-_COLUMNS = "id, seq, type, author, timestamp, tags, content, changed_seq, changed_by, changed"
+_COLUMNS = "id, seq, type, author, timestamp, tags, content, changed_seq, changed_by, changed, violations"
 _LOAD = f"SELECT {_COLUMNS} FROM enc_rows WHERE enclave = ? AND types = ? ORDER BY seq"  # noqa: S608
-_SAVE = f"INSERT OR REPLACE INTO enc_rows (enclave, types, {_COLUMNS}) VALUES ({', '.join('?' * 12)})"  # noqa: S608
+_SAVE = f"INSERT OR REPLACE INTO enc_rows (enclave, types, {_COLUMNS}) VALUES ({', '.join('?' * 13)})"  # noqa: S608
 
 
 class TableFile:
     """One table in a SQLite file. Only one program at a time may fold into it."""
 
-    def __init__(self, path: Path, enclave: bytes, types: Sequence[str]) -> None:
-        self._path, self._key = path, (enclave, msgspec.json.encode(sorted(types)).decode())
+    def __init__(self, path: Path, enclave: bytes, types: Sequence[str], *, valid: bool = False) -> None:
+        named = msgspec.json.encode(sorted(types)).decode()
+        self._path, self._key = path, (enclave, f"{named} valid" if valid else named)
         try:
             self._db = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
         except sqlite3.Error as e:
@@ -87,10 +89,12 @@ class TableFile:
 def _columns(row: Row) -> tuple[object, ...]:
     tags = msgspec.json.encode(row.tags).decode()
     named = (row.id, row.seq, row.type, row.author, row.timestamp, tags, row.content)
-    return (*named, row.changed_seq, row.changed_by, row.changed)
+    violations = msgspec.json.encode(row.violations).decode() if row.violations else None
+    return (*named, row.changed_seq, row.changed_by, row.changed, violations)
 
 
 def _row(*columns: object) -> Row:
     found = dict(zip(_COLUMNS.split(", "), columns, strict=True))
     found["tags"] = tuple(map(tuple, msgspec.json.decode(str(found["tags"]), type=list[list[str]])))
+    found["violations"] = tuple(msgspec.json.decode(str(found["violations"] or "[]"), type=list[str]))
     return Row(**found)  # type: ignore[arg-type]

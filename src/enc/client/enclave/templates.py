@@ -16,7 +16,13 @@ def names() -> list[str]:
 
 def describe(name: str) -> str:
     """Return a short description of the template."""
-    return str(json.loads(_read(name))["meta"]["description"])
+    return str(unfilled(name)["meta"]["description"])
+
+
+def unfilled(name: str) -> dict[str, Any]:
+    """Return the template as it is stored, with `$owner` in place of the owner's key."""
+    manifest: dict[str, Any] = json.loads(_read(name))
+    return manifest
 
 
 def template(name: str, owner: bytes) -> dict[str, Any]:

@@ -76,14 +76,22 @@ class Writes(ABC, Generic[R]):
     def _write(self, parts: CommitBuilder) -> R:
         """Write a commit in the enclave's dialect."""
 
+    @abstractmethod
+    def _write_checked(self, type_: str, content: str, tags: Tags) -> R:
+        """Write an event whose content satisfies its schema."""
+
     def prepare(self, type: str, content: Content, *, tags: TagList = ()) -> Commit:
         """Sign a commit without sending it. It may be sent for ten minutes, any number of times."""
         return self._reader.session.prepare(type, _text(content), as_tags(tags))
 
-    def commit(self, type: str, content: Content, *, tags: TagList = ()) -> R:
-        """Write an event of a type that the manifest declares."""
+    def commit(self, type: str, content: Content, *, tags: TagList = (), check: bool = False) -> R:
+        """Write an event of a type that the manifest declares.
+
+        With `check`, raises MisuseError and sends nothing if the content violates the type's schema
+        in the manifest, or if there is none.
+        """
         parts = type, _text(content), as_tags(tags)
-        return self._write(lambda dialect: parts)
+        return self._write_checked(*parts) if check else self._write(lambda dialect: parts)
 
     def _write_access(self, build: Callable[[Dialect], TypedContent]) -> R:
         """Write an access-control event."""
@@ -94,9 +102,12 @@ class Writes(ABC, Generic[R]):
 
         return self._write(builder)
 
-    def update(self, event: Id, content: Content, *, tags: TagList = ()) -> R:
-        """Replace an event's content. The old content is erased; that it existed stays provable."""
-        return self.commit("Update", content, tags=[("r", as_hex(event, "event")), *tags])
+    def update(self, event: Id, content: Content, *, tags: TagList = (), check: bool = False) -> R:
+        """Replace an event's content. The old content is erased; that it existed stays provable.
+
+        `check`: as with `commit`, by the schema of the event's type.
+        """
+        return self.commit("Update", content, tags=[("r", as_hex(event, "event")), *tags], check=check)
 
     def delete(self, event: Id, *, reason: Literal["author", "moderator"] = "author", note: str | None = None) -> R:
         """Delete an event permanently. Its content is erased."""

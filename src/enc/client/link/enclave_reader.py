@@ -30,6 +30,7 @@ from enc.client.verify.decode_answers import (
 from enc.client.verify.facts import Anchor, EventFact, StateFact, check_anchor, check_state_facts
 from enc.client.verify.items import Item, check_order, prove_items, verify_items
 from enc.client.wire.flow import Flow, Pause, work
+from enc.client.wire.single_flight import SingleFlight
 from enc.core.errors import (
     EncError,
     EventNotFound,
@@ -40,6 +41,7 @@ from enc.core.errors import (
 )
 from enc.core.log.filter import parse_filter
 from enc.core.primitives.types import BundleProof
+from enc.core.rules.manifest_schemas import ContentSchemas
 from enc.core.session.envelope import RequestType
 from enc.core.trees.bundle import check_membership, events_root
 from enc.core.trees.proof import bundle_proof_from_wire
@@ -72,6 +74,9 @@ class EnclaveReader:
 
     def __init__(self, session: EnclaveSession) -> None:
         self.session = session
+        self.once = SingleFlight()
+        self.schemas: ContentSchemas | None = None
+        """Those of the Manifest, once it was read."""
 
     @property
     def enclave(self) -> bytes:

@@ -266,10 +266,15 @@ class EnclaveSession:
         """
         if commit.enclave != self.enclave:
             raise MisuseError("the commit is for another enclave")
-        (yield from self.verifier()).check_is_current()
+        verifier = yield from self.verifier()
+        return (yield from self.send_to(self.node, verifier, commit))
+
+    def send_to(self, node: NodeLink, verifier: LogVerifier, commit: Commit) -> Flow[Receipt]:
+        """Do what `send` does with this node, and no other, whatever other users of this session find."""
+        verifier.check_is_current()
         if self._registrar is not None:
             yield from self._registrar.before_send(self, commit)
-        receipt = yield from self.submit(commit)
+        receipt = yield from self._submit(node, verifier, commit)
         self.notice(commit, receipt.seq)
         return receipt
 
@@ -281,17 +286,14 @@ class EnclaveSession:
     def submit(self, commit: Commit) -> Flow[Receipt]:
         """Send a commit to this node, wherever the enclave is known to be."""
         verifier = yield from self.verifier()
-        call = Call("/", msgspec.json.encode(wire_commit(commit)))
+        return (yield from self._submit(self.node, verifier, commit))
+
+    def _submit(self, node: NodeLink, verifier: LogVerifier, commit: Commit) -> Flow[Receipt]:
         try:
-            answer = yield from self.node.caller.request(call)
+            answer = yield from node.caller.request(Call("/", msgspec.json.encode(wire_commit(commit))))
         except Duplicate as e:
-            if not isinstance(e.context.get("receipt"), dict):
-                raise
-            answer = msgspec.json.encode(e.context["receipt"])
-        with verifier.blame_node("receipt", answer):
-            receipt = parse_receipt(answer)
-        verifier.verify_receipt(receipt, commit, answer)
-        return receipt
+            answer = first_receipt(e)
+        return verified_receipt(verifier, commit, answer)
 
     def _expiry(self) -> int:
         """Return an expiry that makes equal contents different commits, also across sessions."""
@@ -389,6 +391,20 @@ class EnclaveSession:
             raise verifier.unconnected(first, then, e.message, None, signer) from e
         with verifier.blame_node("consistency", shown):
             return parse_consistency(shown)
+
+
+def first_receipt(error: Duplicate) -> bytes:
+    """Return the receipt of a commit that was accepted before; raise the error if it has none."""
+    if not isinstance(error.context.get("receipt"), dict):
+        raise error
+    return msgspec.json.encode(error.context["receipt"])
+
+
+def verified_receipt(verifier: LogVerifier, commit: Commit, answer: bytes) -> Receipt:
+    with verifier.blame_node("receipt", answer):
+        receipt = parse_receipt(answer)
+    verifier.verify_receipt(receipt, commit, answer)
+    return receipt
 
 
 def _key(text: object) -> bytes | None:

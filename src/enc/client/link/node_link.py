@@ -2,7 +2,7 @@
 
 from enc.client.errors import ForeignSequencer, Forgery
 from enc.client.evidence.evidence import answer_evidence
-from enc.client.verify.decode_answers import info_decoder, read
+from enc.client.verify.decode_answers import NodeLimits, info_decoder, read
 from enc.client.wire.flow import Call, Flow
 from enc.client.wire.retrying_caller import RetryingCaller
 from enc.client.wire.single_flight import SingleFlight
@@ -19,6 +19,8 @@ class NodeLink:
         self._asking = SingleFlight()
         self.found: bytes | None = None
         """The key, once the node has answered with it."""
+        self.limits = NodeLimits()
+        """What the node accepts in one request, from the same answer."""
 
     @property
     def url(self) -> str | None:
@@ -40,18 +42,19 @@ class NodeLink:
 
     def _ask(self, caller: RetryingCaller) -> Flow[bytes]:
         body = yield from caller.request(Call("/info"))
-        found = self._read(body)
+        found, limits = self._read(body)
         if self._expected not in (None, found):
             message = f"the node's key is {found.hex()}, but {(self._expected or b'').hex()} was expected"
             raise ForeignSequencer(message, answer_evidence("foreign", bytes(32), self._expected or b"", message, body))
-        self.found = found
+        self.found, self.limits = found, limits
         return found
 
-    def _read(self, body: bytes) -> bytes:
+    def _read(self, body: bytes) -> tuple[bytes, NodeLimits]:
         try:
-            found = unhex(read(body, info_decoder).seq_pub, 32, "seq_pub", InvalidProof)
+            info = read(body, info_decoder)
+            found = unhex(info.seq_pub, 32, "seq_pub", InvalidProof)
             check_public_key(found, "seq_pub", InvalidProof)
-            return found
+            return found, info.node_limits()
         except InvalidProof as e:
             message = f"info: {e.message}"
             raise Forgery(

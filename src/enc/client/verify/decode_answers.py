@@ -1,9 +1,9 @@
 """A node's decrypted answers, decoded in one pass. Nothing here is verified."""
 
 from collections.abc import Sequence
-from typing import Literal, TypeVar
+from typing import Any, Literal, TypeVar
 
-from msgspec import Struct
+from msgspec import Struct, ValidationError, convert
 from msgspec.json import Decoder
 
 from enc.client.verify.facts import Anchor, StateFact
@@ -77,12 +77,32 @@ class WireState(Struct, kw_only=True):
     sth: WireHead
 
 
+class NodeLimits(Struct, frozen=True):
+    """What a node accepts in one request. 0 commits: it has no path for several of them."""
+
+    commits_per_request: int = 0
+    body: int = 0
+
+
 class WireInfo(Struct):
     seq_pub: str
+    limits: Any = None
+
+    def node_limits(self) -> NodeLimits:
+        """Return the limits; none are known of a node that gives them in another form."""
+        try:
+            return convert(self.limits, NodeLimits)
+        except ValidationError:
+            return NodeLimits()
+
+
+class WireResults(Struct):
+    results: list[dict[str, Any]]
 
 
 page_decoder, membership_decoder, bundle_decoder = Decoder(WirePage), Decoder(WireMembership), Decoder(WireBundle)
 anchor_decoder, state_decoder, info_decoder = Decoder(WireAnchor), Decoder(WireState), Decoder(WireInfo)
+results_decoder = Decoder(WireResults)
 
 
 def read(text: bytes, decoder: Decoder[T]) -> T:

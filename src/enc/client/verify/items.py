@@ -28,6 +28,8 @@ class Item(Struct, frozen=True):
     updated_by: bytes | None = None
     fact: EventFact | None = None
     """The proof, if one was requested and the event's bundle is closed."""
+    violations: tuple[str, ...] | None = None
+    """With `query(valid=…)`: why the current content violates its schema; empty if it satisfies it."""
 
     @property
     def id(self) -> bytes:

@@ -22,6 +22,7 @@ from typing import Any, TypeVar
 
 from enc.core.errors import MisuseError
 from enc.dataview.lake.lake import PUBLIC
+from enc.dataview.views.typed_view import parse_typed_view
 from enc.dataview.views.view_file import (
     MAX_FILE,
     View,
@@ -105,7 +106,8 @@ def load_views(folder: Path | str) -> list[View]:
     found: list[View] = []
     for file in sorted(path.iterdir()):
         if file.suffix == ".sql":
-            found.append(parse_view(_text(file), file.stem))
+            text = _text(file)
+            found.append(parse_typed_view(text, file.stem, path) or parse_view(text, file.stem))
         elif file.suffix == ".py" and not file.name.startswith("_"):
             found += _from_python(file)
     return sort_by_dependency(found, (*readable(), *STATUS_VIEWS))

@@ -264,6 +264,8 @@ def _called(view: View, inputs: Mapping[str, DataFrame]) -> DataFrame:
         rows = view.function(**inputs)  # type: ignore[misc]
     except SPARK_ERRORS:
         raise
+    except MisuseError as e:
+        raise MisuseError(f"view {view.name}: {e.message}") from None
     except Exception as e:
         raise MisuseError(f"view {view.name}: its function raised {type(e).__name__}: {e}") from e
     if not isinstance(rows, DataFrame):

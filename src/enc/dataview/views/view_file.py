@@ -28,7 +28,20 @@ _HEADER = re.compile(r"--\s*([a-z]+)\s*:\s*(.*?)\s*")
 _CHECK = re.compile(r"(not_null|unique|accepted)\(\s*([^()]*?)\s*\)")
 _NOISE = re.compile(r"--[^\n]*|/\*.*?\*/|'(?:[^'\\]|\\.|'')*'", re.DOTALL)
 _WORD = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-_FIELDS = ("name", "description", "key", "refresh", "where", "add", "least", "greatest", "reads", "test")
+_FIELDS = (
+    "name",
+    "description",
+    "key",
+    "refresh",
+    "where",
+    "add",
+    "least",
+    "greatest",
+    "reads",
+    "test",
+    "type",
+    "schema",
+)
 _REFRESH = re.compile(r"(full)|(incremental|append)(?: from (\w+))?|by (.+) from (\w+)")
 _BY = re.compile(r"(\w+)(?: as (\w+))?")
 
@@ -81,6 +94,8 @@ class View(Struct, frozen=True, kw_only=True):
     tests: tuple[Check, ...] = ()
     sql: str | None = None
     function: Callable[..., Any] | None = None
+    basis: str = ""
+    """What the function's rows depend on besides the tables."""
 
     @property
     def combined(self) -> tuple[str, ...]:
@@ -91,7 +106,8 @@ class View(Struct, frozen=True, kw_only=True):
     def definition(self) -> str:
         """The definition of the view's rows, without comments."""
         lines = [line for line in (self.sql or "").splitlines() if not line.lstrip().startswith("--")]
-        return repr((self.key, self.refresh.kind, self.refresh.source, self.refresh.by, self.where, lines))
+        basis = (self.basis,) if self.basis else ()
+        return repr((self.key, self.refresh.kind, self.refresh.source, self.refresh.by, self.where, lines, *basis))
 
     def inputs(self, known: Iterable[str]) -> tuple[str, ...]:
         """Return the tables and views that it reads, among the known ones."""
@@ -110,7 +126,7 @@ def sql_words(sql: str) -> set[str]:
 
 def parse_view(text: str, stem: str, layer: Literal["silver", "gold", "views"] = "views") -> View:
     """Parse the view in the file `stem`.sql. MisuseError names the line and what is wrong with it."""
-    said = _header(text, stem)
+    said = view_header(text, stem)
     one = {name: values[-1] for name, values in said.items()}
     view = View(
         name=one.get("name", stem),
@@ -130,7 +146,8 @@ def parse_view(text: str, stem: str, layer: Literal["silver", "gold", "views"] =
     return view
 
 
-def _header(text: str, stem: str) -> Mapping[str, list[str]]:
+def view_header(text: str, stem: str) -> Mapping[str, list[str]]:
+    """Return the values of a header by name; only a `test` may be given several times."""
     said: dict[str, list[str]] = {}
     for number, line in enumerate(text.splitlines(), 1):
         if line.strip() and not line.lstrip().startswith("--"):

@@ -159,7 +159,7 @@ class HttpApi:
             finish(result.status, encode(result.to_wire()), *error_headers(result))
 
     async def _post(self, scope: Scope, receive: Receive, address: str) -> bytes:
-        body = await self._read(scope, receive)
+        body = await read_body(scope, receive, self._max_body)
         if not is_commit(body):
             return await self._sealed(body, ("Query", "Pull"), address)
         future: asyncio.Future[Result] = asyncio.get_running_loop().create_future()
@@ -175,24 +175,6 @@ class HttpApi:
             raise InvalidQuery(f"type: expected {' or '.join(types)} at this path")
         return await self._reads.run_steps(address, self._reads.handlers.answer(request, address))
 
-    async def _read(self, scope: Scope, receive: Receive) -> bytes:
-        """Return the whole body; raise BodyTooLarge before more than the limit is in memory."""
-        for name, value in scope["headers"]:
-            if name == b"content-length" and int(value) > self._max_body:
-                raise BodyTooLarge(f"the body is over {self._max_body} bytes")
-        message = await receive()
-        body: bytes = message.get("body", b"")
-        while message.get("more_body", False):
-            if len(body) > self._max_body:
-                raise BodyTooLarge(f"the body is over {self._max_body} bytes")
-            message = await receive()
-            if message["type"] == "http.disconnect":
-                raise InvalidQuery("the request ended before its body was complete")
-            body += message.get("body", b"")
-        if len(body) > self._max_body:
-            raise BodyTooLarge(f"the body is over {self._max_body} bytes")
-        return body
-
     # Other paths
 
     def _routes(self) -> list[Route]:
@@ -207,7 +189,7 @@ class HttpApi:
 
     def _sealed_handler(self, type_: str) -> Callable[[HttpRequest], Awaitable[Response]]:
         async def handle(request: HttpRequest) -> Response:
-            body = await self._read(request.scope, request.receive)
+            body = await read_body(request.scope, request.receive, self._max_body)
             return Response(
                 await self._sealed(body, (type_,), address_of(request.scope)), media_type="application/json"
             )
@@ -243,6 +225,25 @@ class HttpApi:
 def address_of(scope: Scope) -> str:
     """Return the key of the sender's address, by which rates and turns are counted."""
     return address_key(scope["client"][0] if scope["client"] else "")
+
+
+async def read_body(scope: Scope, receive: Receive, max_body: int) -> bytes:
+    """Return the whole body; raise BodyTooLarge before more than the limit is in memory."""
+    for name, value in scope["headers"]:
+        if name == b"content-length" and int(value) > max_body:
+            raise BodyTooLarge(f"the body is over {max_body} bytes")
+    message = await receive()
+    body: bytes = message.get("body", b"")
+    while message.get("more_body", False):
+        if len(body) > max_body:
+            raise BodyTooLarge(f"the body is over {max_body} bytes")
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            raise InvalidQuery("the request ended before its body was complete")
+        body += message.get("body", b"")
+    if len(body) > max_body:
+        raise BodyTooLarge(f"the body is over {max_body} bytes")
+    return body
 
 
 def _enclave(request: HttpRequest) -> bytes:

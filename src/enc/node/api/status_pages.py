@@ -50,6 +50,7 @@ class StatusPages:
                 "content": limits.content,
                 "manifest": limits.manifest,
                 "body": limits.body,
+                "commits_per_request": limits.commits_per_request,
                 "type": limits.type,
                 "tags": limits.tags,
                 "tag_strings": limits.tag_strings,

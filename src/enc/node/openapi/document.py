@@ -14,6 +14,7 @@ from msgspec.structs import replace
 
 from enc.core import errors
 from enc.core.errors import EncError
+from enc.node.api.bulk_commits import COMMITS_MEDIA_TYPE
 from enc.node.api.http_api import SEALED_PATHS
 from enc.node.api.imports import ARCHIVE_MEDIA_TYPE
 from enc.node.api.websocket import NORMAL, OVERLOADED
@@ -205,7 +206,7 @@ class ApiOperation(Struct, frozen=True, kw_only=True):
     is_long: bool = False
     """Whether it returns 202 in the same form while it runs."""
     raw: str = ""
-    """A second media type of its body."""
+    """A media type of its body that is not JSON."""
     is_cached: bool = False
     """Whether it has an ETag, and returns 304 to a client that has the current one."""
 
@@ -311,6 +312,13 @@ GETS: Mapping[str, ApiOperation] = {
 }
 POSTS: Mapping[str, ApiOperation] = {
     "/": _post(),
+    "/commits": ApiOperation(
+        id="commits",
+        summary="Submit several commits, one on each line; each is judged and answered alone, in this order.",
+        raw=COMMITS_MEDIA_TYPE,
+        answer=ref("CommitResults"),
+        errors=(errors.BodyTooLarge,),
+    ),
     "/import": ApiOperation(
         id="import",
         summary="Import an enclave by its owner's Migrate: from a source or, with the other media type, an archive.",
@@ -343,10 +351,12 @@ def _operation(operation: ApiOperation) -> Schema:
     described: Schema = {"operationId": operation.id, "summary": operation.summary}
     if operation.parameters:
         described["parameters"] = operation.parameters
+    content = _content(_any(map(ref, operation.takes))) if operation.takes else {}
+    if operation.raw:
+        content[operation.raw] = {"schema": {"type": "string", "format": "binary"}}
+    if content:
+        described["requestBody"] = {"required": True, "content": content}
     if operation.takes:
-        described["requestBody"] = {"required": True, "content": _content(_any(map(ref, operation.takes)))}
-        if operation.raw:
-            described["requestBody"]["content"][operation.raw] = {"schema": {"type": "string", "format": "binary"}}
         described["x-sealed"] = {type_: _plaintexts(type_) for type_ in operation.takes if f"{type_}.body" in SCHEMAS}
     answer = {"description": "Done.", "content": {operation.media_type: {"schema": operation.answer}}}
     accepted: Schema = {"202": {**answer, "description": "Running."}} if operation.is_long else {}

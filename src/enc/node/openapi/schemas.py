@@ -49,7 +49,9 @@ from enc.node.openapi.shapes import (
     text,
 )
 
-INFO_LIMITS = "content manifest body type tags tag_strings tag_string page_bytes subscriptions_per_connection".split()
+INFO_LIMITS = (
+    "content manifest body commits_per_request type tags tag_strings tag_string page_bytes subscriptions_per_connection"
+).split()
 """The limits that /info shows."""
 
 
@@ -111,6 +113,10 @@ _PLAIN: Schema = {
     "Receipt": shape(
         "The commit is now an event, and durable. It does not name the enclave.",
         {"type": {"const": "Receipt"}, **derived(WireReceipt)},
+    ),
+    "CommitResults": shape(
+        "What a Commit alone would be answered, for each line of the request, in its order.",
+        {"results": array({"anyOf": [ref("Receipt"), ref("Error")]}, _most("commits_per_request"), least=1)},
     ),
     "Event": shape(
         "A commit that the sequencer ordered and signed. An erased one has a null content, and its hash.",

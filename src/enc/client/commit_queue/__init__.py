@@ -1,0 +1,1 @@
+"""Commits that are kept in a file until their enclaves' nodes answer."""

@@ -1,0 +1,179 @@
+"""Sends the commits of a queue, those of each enclave in order, and never one of them twice.
+
+A commit is signed again only if nobody can accept the earlier one any more: the node that
+sequences the enclave says that it has expired, and so does this client's clock, with SKEW added. A
+node that the enclave has left may say the same of a commit that its successor accepted. Therefore
+the earlier commits stay in the file until one of them has a receipt, and each node that the enclave
+moves to is asked for all of them first.
+"""
+
+from collections.abc import Callable
+from functools import partial
+
+from msgspec import Struct
+
+from enc.client.commit_queue.queue_file import QueuedCommit, QueueFile
+from enc.client.enclave.commit_builder import deliver
+from enc.client.errors import Distrust, LostRange, TooManyMoves
+from enc.client.link.enclave_reader import EnclaveReader
+from enc.client.link.follow_moves import follow_moves
+from enc.client.link.node_link import NodeLink
+from enc.client.wire.flow import Flow, Pause, work
+from enc.core.errors import (
+    EncError,
+    EnclaveMigrated,
+    EnclaveNotFound,
+    EnclavePaused,
+    Expired,
+    NodeNotFound,
+    PeerError,
+    RateLimited,
+    WorldError,
+)
+from enc.core.log.commit import SKEW_MS
+from enc.core.primitives.types import Commit, Receipt
+from enc.runtime.backoff import Backoff
+
+STAYS = (
+    WorldError,
+    RateLimited,
+    Expired,
+    EnclaveNotFound,
+    EnclaveMigrated,
+    EnclavePaused,
+    NodeNotFound,
+    Distrust,
+    LostRange,
+    TooManyMoves,
+)
+"""Errors after which a commit stays in the queue: the enclave's node has not rejected it for good."""
+
+Accepted = tuple[Commit, Receipt]
+FOR_THE_USER = (Receipt, LostRange, TooManyMoves)
+"""Results for which waiting does not help."""
+
+
+class QueueResult(Struct, frozen=True):
+    """What became of a commit of a queue: the receipt, or the error that rejected it. If
+    `is_waiting`, the error may pass, and the commit stays in the queue.
+    """
+
+    number: int
+    commit: Commit
+    result: Receipt | EncError
+    is_waiting: bool = False
+
+
+class QueueSender:
+    """`reader_of` returns a reader of an enclave, asked first at the client's node or at a URL, which
+    does not wait for nodes. `watch` registers the enclave if a request shows that this is due.
+    `backoff` decides how long to wait for nodes.
+    """
+
+    def __init__(
+        self,
+        file: QueueFile,
+        reader_of: Callable[[bytes, str | None], EnclaveReader],
+        watch: Callable[[EnclaveReader, Flow[Accepted]], Flow[Accepted]],
+        backoff: Backoff,
+    ) -> None:
+        self._file, self._reader_of, self._watch, self._backoff = file, reader_of, watch, backoff
+        self._readers: dict[tuple[bytes, str | None], EnclaveReader] = {}
+
+    def send(self) -> Flow[list[QueueResult]]:
+        """Send what waits; return the settled commits, then the first waiting one of each enclave.
+
+        Raises Distrust once everything that other enclaves accept is sent.
+        """
+        settled = list[QueueResult]()
+        while True:
+            before = len(settled)
+            left = yield from self._send_each(settled)
+            for each in left:
+                if isinstance(each.result, Distrust):
+                    raise each.result
+            if len(settled) > before:
+                self._backoff.reset()
+            if not left or (pause := self._pause(left)) is None:
+                return settled + left
+            yield Pause(pause)
+
+    def _pause(self, left: list[QueueResult]) -> float | None:
+        """Return the seconds until the next try; None if there shall be none."""
+        errors = [each.result for each in left if not isinstance(each.result, FOR_THE_USER)]
+        try:
+            return self._backoff.wait(errors[0]) if errors else None
+        except EncError:
+            return None
+
+    def _send_each(self, settled: list[QueueResult]) -> Flow[list[QueueResult]]:
+        """Send until each enclave has no waiting commit or takes none; return what it does not take."""
+        left = list[QueueResult]()
+        for enclave in (yield from work(self._file.enclaves)):
+            first = partial(self._file.first, enclave)
+            while (queued := (yield from work(first))) is not None:
+                found = yield from self._send_one(queued)
+                if found.is_waiting:
+                    left.append(found)
+                    break
+                settled.append(found)
+        return left
+
+    def _send_one(self, queued: QueuedCommit) -> Flow[QueueResult]:
+        reader = self._reader(queued)
+        delivery = _Delivery(reader, queued, self._file)
+        try:
+            commit, receipt = yield from self._watch(reader, delivery.run())
+        except STAYS as e:
+            return QueueResult(queued.number, delivery.queued.commit, e, is_waiting=True)
+        except PeerError as e:
+            error = e
+            yield from work(lambda: self._file.reject(queued.number, error))
+            return QueueResult(queued.number, delivery.queued.commit, error)
+        yield from work(lambda: self._file.remove(queued.number))
+        return QueueResult(queued.number, commit, receipt)
+
+    def _reader(self, queued: QueuedCommit) -> EnclaveReader:
+        key = queued.commit.enclave, queued.at
+        if key not in self._readers:
+            self._readers[key] = self._reader_of(*key)
+        return self._readers[key]
+
+
+class _Delivery:
+    """One commit on its way to the node that sequences its enclave."""
+
+    def __init__(self, reader: EnclaveReader, queued: QueuedCommit, file: QueueFile) -> None:
+        self._reader, self.queued, self._file = reader, queued, file
+
+    @property
+    def node(self) -> NodeLink:
+        return self._reader.session.node
+
+    def follow(self, error: EncError) -> Flow[None]:
+        return self._reader.session.follow(error)
+
+    @follow_moves
+    def run(self) -> Flow[Accepted]:
+        """Return the commit that was accepted, and its receipt."""
+        session = self._reader.session
+        verifier = yield from session.verifier()
+        node = session.node  # all of them must be judged by one node
+
+        def send(commit: Commit) -> Flow[Receipt]:
+            return session.send_to(node, verifier, commit)
+
+        for commit in self.queued.signed:
+            try:
+                return commit, (yield from deliver(self._reader, commit, send))
+            except Expired as e:
+                late = e
+        self._check_may_sign(late)
+        commit = session.prepare(commit.type, commit.content or "", commit.tags)
+        self.queued = yield from work(lambda: self._file.replace(self.queued, commit))
+        return commit, (yield from deliver(self._reader, commit, send))
+
+    def _check_may_sign(self, late: Expired) -> None:
+        """Raise the error while a copy of the commit that is under way may still be accepted."""
+        if self.queued.commit.exp + SKEW_MS >= self._reader.session.now():
+            raise late

@@ -1,0 +1,57 @@
+"""`enc queue`: commits are stored without a node, and sent when there is one."""
+
+from typing import Any
+
+from tests.cli.people import Person
+
+GONE = "http://127.0.0.1:9"
+"""A node that nothing answers for."""
+
+
+def contents(person: Person) -> list[str]:
+    return [event["content"] for event in person.ask_json("query", "--type", "message")]
+
+
+def states(found: list[Any]) -> list[tuple[int, str]]:
+    return [(each["number"], each["state"]) for each in found]
+
+
+def test_commits_wait_until_they_are_sent(alice: Person) -> None:
+    for text in ("one", "two"):
+        ((number, state),) = states(alice.ask_json("queue", "add", "message", text, "--tag", "a=1"))
+        assert (number > 0, state) == (True, "waiting")
+    assert contents(alice) == []
+    assert states(alice.ask_json("queue", "list")) == [(1, "waiting"), (2, "waiting")]
+    sent = alice.ask_json("queue", "send")
+    assert states(sent) == [(1, "accepted"), (2, "accepted")]
+    assert [each["receipt"]["seq"] for each in sent] == [1, 2]
+    assert contents(alice) == ["one", "two"]
+    assert alice.ask_json("queue", "list") == alice.ask_json("queue", "send") == []
+    assert (alice.home / ".local/share/enc/queue.db").stat().st_mode & 0o777 == 0o600
+
+
+def test_a_node_that_is_away_is_no_error_when_a_commit_is_added(alice: Person) -> None:
+    alice.ask("queue", "add", "message", "later", "--node", GONE, "--queue", "mine.db")
+    result = alice.ask("queue", "send", "--queue", "mine.db", "--wait", "0", code=3)
+    assert "waiting" in result.stdout
+    assert "UNREACHABLE" in result.stdout
+    (waiting,) = alice.ask_json("queue", "list", "--queue", "mine.db")
+    assert (waiting["state"], waiting["commit"]["content"]) == ("waiting", "later")
+
+
+def test_rejected_commits_are_kept_and_may_be_tried_again(alice: Person) -> None:
+    alice.ask("queue", "add", "nothing of the manifest", "x")
+    alice.ask("queue", "add", "message", "next")
+    result = alice.ask("queue", "send", code=1)
+    first, second = result.stdout.splitlines()
+    assert first.split("\t")[:2] == ["1", "rejected"]
+    assert first.split("\t")[4].startswith("UNAUTHORIZED: ")
+    assert second.split("\t")[1::3] == ["accepted", "event 1"]
+    (kept,) = alice.ask_json("queue", "list")
+    assert (kept["state"], kept["error"]["code"]) == ("rejected", "UNAUTHORIZED")
+    alice.ask("queue", "retry", "1")
+    assert states(alice.ask_json("queue", "list")) == [(1, "waiting")]
+    alice.ask("queue", "discard", "1")
+    assert alice.ask_json("queue", "list") == []
+    assert "has no commit 1" in alice.ask("queue", "discard", "1", code=2).stderr
+    assert "has no rejected commit 1" in alice.ask("queue", "retry", "1", code=2).stderr
