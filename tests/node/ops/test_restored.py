@@ -76,6 +76,12 @@ def test_it_accepts_no_commit(copy: Copy, node: Served, enclave: Enclave) -> Non
     assert state.seq == 2
 
 
+def test_it_accepts_none_of_several_commits(copy: Copy, node: Served, enclave: Enclave) -> None:
+    commits = copy.commit, enclave.commit("bob", "message", "three"), enclave.commit("bob", "message", "four")
+    results = good(node.post(b"\n".join(encode(wire_commit(commit)) for commit in commits), "/commits"))["results"]
+    assert [result["code"] for result in results] == ["DUPLICATE", "READ_ONLY", "READ_ONLY"]
+
+
 def test_what_it_would_refuse_anyway_it_refuses_for_that(copy: Copy, node: Served, enclave: Enclave) -> None:
     assert enclave.refused("mallory", "message", "x").code == "UNAUTHORIZED"
     assert isinstance(copy.moved.at(node).refused("bob", "message", "x"), EnclaveMigrated)
