@@ -3,12 +3,14 @@
 import asyncio
 import math
 from collections.abc import Callable
+from typing import Any
 
 import httpx
 import pytest
 from msgspec.json import encode
 
 from enc.client import Distrust, Identity, Unreachable
+from enc.client.link.enclave_session import EnclaveSession
 from enc.core.errors import EncError, Expired, MisuseError, RateLimited, Unauthorized, Unavailable
 from enc.core.primitives.types import Receipt
 from enc.testing import lying_node
@@ -212,6 +214,33 @@ def test_a_paused_enclave_is_waited_for(scene: Scene) -> None:
     assert outcomes(queue.send()) == [4]
 
 
+def answer_once(scene: Scene, status: int, wire: dict[str, Any]) -> None:
+    answers = iter([httpx.Response(status, content=encode(wire))])
+    scene.on_commits("old.test", lambda handle: next(answers, None) or handle())
+
+
+def test_an_answer_that_is_no_judgement_rejects_nothing(scene: Scene) -> None:
+    """As of a server that does not serve the node under this name."""
+    queue = scene.fill("one")
+    answer_once(scene, 421, {"type": "Error", "code": "HOST_NOT_SERVED", "message": "not here"})
+    assert outcomes(queue.send()) == [["HOST_NOT_SERVED"]]
+    assert outcomes(queue.send()) == [2]
+
+
+def test_an_error_on_the_way_to_the_node_rejects_nothing(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The new node of an enclave may refuse to show how it came there."""
+
+    def refuse(self: EnclaveSession) -> Any:
+        raise Unauthorized("you may not read the Migrate")
+        yield
+
+    queue = scene.fill("one")
+    with monkeypatch.context() as patch:
+        patch.setattr(EnclaveSession, "verifier", refuse)
+        assert outcomes(queue.send()) == [["UNAUTHORIZED"]]
+    assert outcomes(queue.send()) == [2]
+
+
 def test_it_waits_for_a_node_that_comes_back(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
     back, until = scene.cut(), scene.network.now() + 20_000
     sleep = scene.network.sleep
@@ -310,18 +339,20 @@ def test_an_enclave_that_nobody_knows_is_waited_for(scene: Scene) -> None:
 # Versions, identities, faces
 
 
-def test_an_enclave_of_version_1(scene: Scene) -> None:
-    """Nothing tells the version before the node is asked."""
+@pytest.mark.parametrize("lost_answer", range(5))
+def test_an_enclave_of_version_1(scene: Scene, lost_answer: int) -> None:
+    """Nothing tells the version before the node is asked. The first commit expires."""
     store = scene.client("ada").create("personal-v1")
     queue, bob = scene.queue(), scene.client()
     queue.add(bob.enclave(store.id).prepare("inbox", "hello"))
-    queue.add(bob.enclave(store.id).prepare("inbox", "again"))
     scene.network.tick(HOUR)
-    scene.lose_answers(count=1)
-    queue.send()
-    results = [*queue.send(), *queue.send()]
+    queue.add(bob.enclave(store.id).prepare("inbox", "again"))
+    numbers = iter(range(100))
+    scene.on_commits("old.test", lambda handle: lost(handle) if next(numbers) == lost_answer else handle())
+    assert outcomes(queue.send())[-1] == ["UNREACHABLE"]
+    assert all(isinstance(each.result, Receipt) for each in queue.send())
     assert [each.content for each in store.query(type="inbox")] == ["hello", "again"]
-    assert [each.is_waiting for each in results] == [False, False]
+    assert queue.rejected() == []
 
 
 def test_a_commit_of_another_identity_is_refused(scene: Scene) -> None:

@@ -25,7 +25,7 @@ from enc.core.errors import (
     EnclaveNotFound,
     EnclavePaused,
     Expired,
-    NodeNotFound,
+    InvalidProof,
     PeerError,
     RateLimited,
     WorldError,
@@ -41,12 +41,9 @@ STAYS = (
     EnclaveNotFound,
     EnclaveMigrated,
     EnclavePaused,
-    NodeNotFound,
-    Distrust,
-    LostRange,
-    TooManyMoves,
+    InvalidProof,
 )
-"""Errors after which a commit stays in the queue: the enclave's node has not rejected it for good."""
+"""Answers to a commit that do not reject it for good: it stays in the queue."""
 
 Accepted = tuple[Commit, Receipt]
 FOR_THE_USER = (Receipt, LostRange, TooManyMoves)
@@ -124,12 +121,11 @@ class QueueSender:
         delivery = _Delivery(reader, queued, self._file)
         try:
             commit, receipt = yield from self._watch(reader, delivery.run())
-        except STAYS as e:
-            return QueueResult(queued.number, delivery.queued.commit, e, is_waiting=True)
-        except PeerError as e:
+        except (PeerError, WorldError) as e:
             error = e
-            yield from work(lambda: self._file.reject(queued.number, error))
-            return QueueResult(queued.number, delivery.queued.commit, error)
+            if delivery.is_rejected:
+                yield from work(lambda: self._file.reject(queued.number, error))
+            return QueueResult(queued.number, delivery.queued.commit, error, not delivery.is_rejected)
         yield from work(lambda: self._file.remove(queued.number))
         return QueueResult(queued.number, commit, receipt)
 
@@ -145,6 +141,8 @@ class _Delivery:
 
     def __init__(self, reader: EnclaveReader, queued: QueuedCommit, file: QueueFile) -> None:
         self._reader, self.queued, self._file = reader, queued, file
+        self.is_rejected = False
+        """Whether the node has judged the commit and rejected it; other errors are of the way there."""
 
     @property
     def node(self) -> NodeLink:
@@ -161,7 +159,12 @@ class _Delivery:
         node = session.node  # all of them must be judged by one node
 
         def send(commit: Commit) -> Flow[Receipt]:
-            return session.send_to(node, verifier, commit)
+            self.is_rejected = False
+            try:
+                return (yield from session.send_to(node, verifier, commit))
+            except PeerError as e:
+                self.is_rejected = not isinstance(e, STAYS) and type(e) is not PeerError  # that: an unknown code
+                raise
 
         for commit in self.queued.signed:
             try:
