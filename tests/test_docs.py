@@ -25,8 +25,8 @@ from enc.client import Client, Enclave, Identity
 from enc.client import errors as client_errors
 from enc.client.enclave import templates
 from enc.core import errors
+from enc.core.primitives.derivation import hkdf
 from enc.core.primitives.hashing import sha256
-from enc.core.primitives.sealing import hkdf
 from enc.core.primitives.signing import PrivateKey
 from enc.core.primitives.types import PREDEFINED_V1
 from enc.core.rules.v1.manifest_parts import OPS, RESERVED

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     )
     from enc.client.evidence.check_evidence import check_evidence
     from enc.client.evidence.evidence import Evidence, load_evidence
-    from enc.client.keys.identity import Identity, PassphraseNeeded, WrongPassphrase
+    from enc.client.keys.identity import Identity, PassphraseNeeded, Signer, WrongPassphrase
     from enc.client.receive.receiver import Gap, PushReceiver, ReceiverSettings
     from enc.client.registry.registry_client import Registry, Resolution
     from enc.client.verify.facts import EventFact, StateFact
@@ -88,6 +88,7 @@ __all__ = [
     "Resolution",
     "Rollback",
     "Row",
+    "Signer",
     "Slot",
     "SplitBrain",
     "StateFact",
@@ -131,7 +132,7 @@ _NAMES = {
     "Rollback SplitBrain TimedOut TooManyMoves Unreachable",
     "evidence.check_evidence": "check_evidence",
     "evidence.evidence": "Evidence load_evidence",
-    "keys.identity": "Identity PassphraseNeeded WrongPassphrase",
+    "keys.identity": "Identity PassphraseNeeded Signer WrongPassphrase",
     "receive.receiver": "Gap PushReceiver ReceiverSettings",
     "registry.registry_client": "Registry Resolution",
     "verify.facts": "EventFact StateFact",

@@ -21,7 +21,7 @@ from msgspec.json import encode
 from starlette.types import Receive, Scope, Send
 
 from enc.core.errors import Unavailable
-from enc.core.primitives.signing import PrivateKey
+from enc.core.primitives.signer import Signer
 from enc.node.api.bulk_commits import BulkCommits
 from enc.node.api.http_api import HttpApi, with_cors
 from enc.node.api.imports import ImportApi
@@ -84,7 +84,7 @@ class Node:
         self,
         config: NodeConfig,
         store: Store,
-        key: PrivateKey,
+        key: Signer,
         signatures: SignaturePool | None = None,
         sender_cores: Iterable[int] | None = None,
         cores: frozenset[int] | None = None,

@@ -13,7 +13,7 @@ from msgspec.json import encode
 
 from enc.core.errors import MisuseError
 from enc.core.machine.state import EnclaveState
-from enc.core.primitives.signing import PrivateKey
+from enc.core.primitives.signer import Signer
 from enc.core.primitives.types import Receipt
 from enc.node.assembly import Node
 from enc.node.config import NodeConfig
@@ -43,7 +43,7 @@ _log = structlog.get_logger("enc.node")
 async def _serve(
     config: NodeConfig,
     store: Store,
-    key: PrivateKey,
+    key: Signer,
     signatures: SignaturePool,
     sender_cores: set[int],
     cores: frozenset[int] | None = None,
@@ -91,14 +91,14 @@ def _signers(store: Store, state: EnclaveState) -> set[bytes]:
     return {state.sequencer, *(event.sequencer for event in store.events(state.enclave, state.seq, 1))}
 
 
-def check_key(store: Store, key: PrivateKey) -> None:
+def check_key(store: Store, key: Signer) -> None:
     """Log an error if no enclave here belongs to this key: it may be another node's key."""
     states = [state for enclave in islice(store.enclaves(), SAMPLE) if (state := store.load(enclave)) is not None]
     if states and not any(key.public in _signers(store, state) for state in states):
         _log.error("key_of_no_enclave", seq_pub=key.public.hex(), sequencer=states[0].sequencer.hex())
 
 
-def _registrar(config: NodeConfig, key: PrivateKey) -> NodeRegistrar | None:
+def _registrar(config: NodeConfig, key: Signer) -> NodeRegistrar | None:
     """Return the registrar if the node registers itself in a registry.
 
     The client is imported on the thread that uses it.

@@ -88,7 +88,7 @@ class _Line:
 @contextmanager
 def lying_node(host: str = "liar.test", *, network: LocalNetwork | None = None) -> Iterator[Liar]:
     """Run a node that lies on request inside the block."""
-    liar = Liar(host, network or LocalNetwork(), Identity.new().key)
+    liar = Liar(host, network or LocalNetwork(), Identity.new().private_key())
     try:
         yield liar
     finally:

@@ -21,7 +21,7 @@ from msgspec.json import encode
 from enc.client.evidence.evidence import Evidence
 from enc.client.verify.pins import Pin, format_pin, merge_pins, parse_pin
 from enc.core.errors import MisuseError, Unavailable
-from enc.core.primitives.signing import PrivateKey
+from enc.core.primitives.signer import Signer
 from enc.core.primitives.types import TreeHead
 from enc.core.trees.cosigning import CosignedHead, cosign, parse_cosigned, wire_cosigned
 from enc.runtime import private_file
@@ -65,7 +65,7 @@ class HeadLedger:
     """
 
     def __init__(
-        self, folder: Path, key: PrivateKey, now: Callable[[], int], followed: Collection[bytes], keep: int
+        self, folder: Path, key: Signer, now: Callable[[], int], followed: Collection[bytes], keep: int
     ) -> None:
         self._key, self._now, self._followed, self._keep = key, now, frozenset(followed), keep
         self._db_lock = RLock()

@@ -48,7 +48,7 @@ class Person:
         """Return what must be found nowhere: the key, keys derived from it, and every epoch's and
         message's secret.
         """
-        key = self.identity.key
+        key = self.identity.private_key()
         yield key.secret
         yield dm.sent_key(key, other)
         yield shared_key(key, key.public, "enc:dm:sent:root")

@@ -13,7 +13,7 @@ from enc.apps.dm import Rotation, errors
 from enc.apps.dm.fold import MAX_REFUSALS
 from enc.apps.dm.records import CopyRecord
 from enc.client import Item
-from enc.core.primitives import sealing
+from enc.core.primitives import derivation
 from enc.core.primitives.encoding import b64, unb64
 from enc.core.primitives.signing import PrivateKey
 from enc.core.sealed_forms import dm
@@ -64,7 +64,7 @@ def test_reading_costs_two_derivations_a_message(log: Log, monkeypatch: pytest.M
     def counted(*args: Any, **more: Any) -> bytes:
         nonlocal calls
         calls += 1
-        return sealing.hkdf(*args, **more)
+        return derivation.hkdf(*args, **more)
 
     costs = []
     for many in (100, 200, 400):

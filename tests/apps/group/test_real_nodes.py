@@ -374,7 +374,7 @@ def _secrets(groups: list[Group]) -> list[bytes]:
         for chain in epochs._chains.values():
             found |= {chain._link, *chain._keys}
         identity = group._client.identity
-        found |= {identity.key.secret, identity.sub_key().secret}
+        found |= {identity.private_key().secret, identity.sub_key().secret}
     return sorted(found)
 
 

@@ -42,8 +42,8 @@ def test_the_nodes_keep_no_plaintext_and_no_secret(pair: Pair, place: Town) -> N
     secrets = {
         **{name: word.encode() for name, word in words.items()},
         "root secret": root,
-        "inviter's key": ada.key.secret,
-        "owner's key": bob.key.secret,
+        "inviter's key": ada.private_key().secret,
+        "owner's key": bob.private_key().secret,
         "inviter's sub-key": ada.sub_key().secret,
         "owner's sub-key": bob.sub_key().secret,
         "key of documents": personal.private_key(bob.key, pair.his.enclave.id),

@@ -402,6 +402,6 @@ def test_it_knows_no_key(scene: Scene) -> None:
         queue.add(client.enclave(scene.team.id).prepare("message", "x"))
     data = (scene.folder / "other.db").read_bytes()
     assert me.public in data
-    secret = me.key.secret
+    secret = me.private_key().secret
     assert secret not in data
     assert secret.hex().encode() not in data

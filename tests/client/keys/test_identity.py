@@ -46,7 +46,7 @@ def put(path: Path, content: Any, mode: int = 0o600) -> Path:
 def plain(**changes: Any) -> dict[str, Any]:
     """Return a key file in plain; a change to None leaves the field out."""
     me = Identity.from_secret(SECRET)
-    whole = {"format": "enc-key", "version": 1, "public": me.hex, "secret": me.key.secret.hex(), **changes}
+    whole = {"format": "enc-key", "version": 1, "public": me.hex, "secret": me.private_key().secret.hex(), **changes}
     return {name: value for name, value in whole.items() if value is not None}
 
 
@@ -62,7 +62,7 @@ def sealed(tmp_path: Path, **changes: Any) -> dict[str, Any]:
 def silent(error: MisuseError, *told: str) -> str:
     """Return the message, which contains each of `told`, and no secret."""
     printed = "".join(traceback.format_exception(error)).lower()
-    even = Identity.from_secret(SECRET).key.secret
+    even = Identity.from_secret(SECRET).private_key().secret
     for secret in (SECRET, even.hex(), base64.b64encode(even).decode().lower(), WORDS):
         assert secret not in printed
     for words in told:
@@ -98,7 +98,7 @@ def test_it_signs_with_either_algorithm(me: Identity, alg: Alg) -> None:
 
 @pytest.mark.parametrize("secret", [SECRET, SECRET.upper(), bytes.fromhex(SECRET)], ids=["hex", "HEX", "bytes"])
 def test_a_secret_from_elsewhere(secret: bytes | str) -> None:
-    assert Identity.from_secret(secret).key.secret == PrivateKey(bytes.fromhex(SECRET)).secret
+    assert Identity.from_secret(secret).private_key().secret == PrivateKey(bytes.fromhex(SECRET)).secret
 
 
 @pytest.mark.parametrize(
@@ -148,7 +148,7 @@ def test_a_plain_file(me: Identity, path: Path) -> None:
     assert json.loads(path.read_bytes()) == plain()
     assert path.read_bytes().endswith(b"}\n")
     assert Identity.load(path) == Identity.load(str(path)) == me
-    assert Identity.load(path).key.secret == me.key.secret
+    assert Identity.load(path).private_key().secret == me.private_key().secret
 
 
 def test_a_passphrase_that_is_not_needed_does_no_harm(me: Identity, path: Path) -> None:
@@ -167,14 +167,14 @@ def test_a_sealed_file_opens_as_it_is_described(me: Identity, path: Path) -> Non
     key = hashlib.scrypt(WORDS.encode(), salt=bytes.fromhex(kdf.pop("salt")), dklen=32, **kdf)
     box = base64.b64decode(file["sealed"], validate=True)
     assert len(box) == 24 + 32 + 16
-    assert open_sealed(key, box) == me.key.secret
+    assert open_sealed(key, box) == me.private_key().secret
 
 
 def test_a_sealed_file_is_loaded_with_its_passphrase(me: Identity, path: Path) -> None:
     me.save(path, WORDS)
-    assert Identity.load(path, WORDS).key.secret == me.key.secret
-    assert me.key.secret not in path.read_bytes()
-    assert me.key.secret.hex().encode() not in path.read_bytes()
+    assert Identity.load(path, WORDS).private_key().secret == me.private_key().secret
+    assert me.private_key().secret not in path.read_bytes()
+    assert me.private_key().secret.hex().encode() not in path.read_bytes()
 
 
 def test_the_cost_of_a_passphrase(me: Identity, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -51,7 +51,7 @@ class Line:
     def heard(self, count: int) -> list[int]:
         """Return the delivered events once there are this many, over all restarts of the receiver."""
         nodes = {node.seq_pub.hex(): node.url for node in self.nodes}
-        orders = {"secret": self.vera.key.secret.hex(), "url": self.hook, "port": self._port, "nodes": nodes}
+        orders = {"secret": self.vera.private_key().secret.hex(), "url": self.hook, "port": self._port, "nodes": nodes}
         orders["registry"] = self.registry
         with RunningReceiver(self.home / "inbox.db", **orders, tell_at=count) as receiver:
             receiver.wait_for(count)

@@ -13,7 +13,8 @@ from typing import Any
 import pytest
 
 from enc.core.errors import DecryptFailed, InvalidCommit, InvalidSignature
-from enc.core.primitives.sealing import hkdf, open_sealed, seal
+from enc.core.primitives.derivation import hkdf
+from enc.core.primitives.sealing import open_sealed, seal
 from enc.core.primitives.signing import CURVE_ORDER, PrivateKey, check_ecdsa_point, check_schnorr
 from tests.core.vectors import EXTERNAL
 

@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from enc.core.errors import DecryptFailed, EncError, InvalidCommit, MisuseError
+from enc.core.primitives.derivation import hkdf
 from enc.core.primitives.encoding import b64
-from enc.core.primitives.sealing import hkdf
 from enc.core.primitives.signing import CURVE_ORDER, PrivateKey
 from enc.core.sealed_forms.group_envelope import Envelope, open_short, parse_envelope, seal_short
 from enc.core.sealed_forms.group_message import (

@@ -8,7 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from enc.core.errors import DecryptFailed, EncError, InvalidSession, MisuseError, SessionExpired
-from enc.core.primitives.sealing import hkdf, open_sealed, open_text, push_key, seal, seal_text, shared_key
+from enc.core.primitives.derivation import hkdf
+from enc.core.primitives.sealing import open_sealed, open_text, push_key, seal, seal_text, shared_key
 from enc.core.primitives.signing import CURVE_ORDER, PrivateKey, add_multiple
 from enc.core.session.session import (
     Token,

@@ -9,7 +9,7 @@ from enc.apps.dm.records import MAX_TEXT, CopyRecord
 from enc.apps.dm.tags import AT_TAG, FROM_TAG, MAILBOX_TAG, NODE_TAG
 from enc.core.errors import MisuseError
 from enc.core.primitives.sealing import NONCE_SIZE
-from enc.core.primitives.signing import PrivateKey
+from enc.core.primitives.signer import Signer
 from enc.core.sealed_forms import dm
 
 Random = Callable[[int], bytes]
@@ -30,7 +30,7 @@ def check_text(text: str, *, is_greeting: bool = False) -> None:
 class Composer:
     """`key`: the owner's; `random`: returns the requested number of random bytes."""
 
-    def __init__(self, key: PrivateKey, random: Random) -> None:
+    def __init__(self, key: Signer, random: Random) -> None:
         self._key, self._random = key, random
         self._chain: tuple[GivenEpoch, dm.EpochChain] | None = None
 

@@ -10,7 +10,7 @@ from enc.apps.people.address_book import Place
 from enc.core.errors import DecryptFailed, PeerError
 from enc.core.primitives.encoding import unhex
 from enc.core.primitives.sealing import shared_key
-from enc.core.primitives.signing import PrivateKey
+from enc.core.primitives.signer import Signer
 from enc.core.primitives.types import Event
 from enc.core.sealed_forms import dm
 
@@ -18,7 +18,7 @@ from enc.core.sealed_forms import dm
 class ContactClaims:
     """`key`: the owner's; `refuse`: called for a wrong epoch, which does not affect its event."""
 
-    def __init__(self, key: PrivateKey, refuse: Callable[[Event, PeerError], None]) -> None:
+    def __init__(self, key: Signer, refuse: Callable[[Event, PeerError], None]) -> None:
         self._key, self._me, self._refuse = key, key.public, refuse
         self._keys: dict[bytes, bytes] = {}
         """Keys shared by the owner and each contact."""

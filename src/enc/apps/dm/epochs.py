@@ -8,7 +8,7 @@ from enc.apps.dm.errors import EpochForeign, EpochReplayed, EpochUnknown, Trunca
 from enc.core.errors import DecryptFailed
 from enc.core.primitives.encoding import unb64
 from enc.core.primitives.sealing import NONCE_SIZE, TAG_SIZE
-from enc.core.primitives.signing import PrivateKey
+from enc.core.primitives.signer import Signer
 from enc.core.sealed_forms import dm
 
 
@@ -81,7 +81,7 @@ def next_given(before: GivenEpoch | None, n: int, secret: bytes) -> GivenEpoch:
     return before
 
 
-def open_epoch(key: PrivateKey, author: bytes, epoch: dm.SealedEpoch) -> bytes:
+def open_epoch(key: Signer, author: bytes, epoch: dm.SealedEpoch) -> bytes:
     """Open a secret that `author` sealed, to itself or to the holder of `key`."""
     if epoch.ecdh_pub != author.hex():
         raise EpochForeign("ecdh_pub: not the author's key")

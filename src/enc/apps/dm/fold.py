@@ -34,7 +34,7 @@ from enc.apps.people.address_book import Place
 from enc.client.verify.items import Item
 from enc.core.errors import PeerError
 from enc.core.primitives.encoding import unhex
-from enc.core.primitives.signing import PrivateKey
+from enc.core.primitives.signer import Signer
 from enc.core.primitives.types import Event
 from enc.core.rules.content import content_object, revised_id
 from enc.core.sealed_forms import dm
@@ -55,7 +55,7 @@ class Refusal(Struct, frozen=True):
 
 
 class MailboxFold:
-    def __init__(self, key: PrivateKey) -> None:
+    def __init__(self, key: Signer) -> None:
         self._key, self.me = key, key.public
         self.peers: dict[bytes, Peer] = {}
         self.last_seq = -1

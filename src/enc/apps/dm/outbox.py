@@ -29,7 +29,7 @@ from enc.core.errors import (
     RateLimited,
     WorldError,
 )
-from enc.core.primitives.signing import PrivateKey
+from enc.core.primitives.signer import Signer
 from enc.core.primitives.types import Commit
 from enc.core.sealed_forms import dm
 
@@ -77,7 +77,7 @@ class Outbox:
     def __init__(
         self,
         own: Enclave,
-        key: PrivateKey,
+        key: Signer,
         composer: Composer,
         locate: Callable[[Peer, CopyRecord], Enclave],
         sync: Callable[[], object],

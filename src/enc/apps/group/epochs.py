@@ -15,7 +15,7 @@ from enc.apps.group.membership import Membership
 from enc.apps.group.views import EpochView
 from enc.core.errors import DecryptFailed, EncError, InvalidCommit
 from enc.core.log.commit import auto_delete_at
-from enc.core.primitives.signing import PrivateKey
+from enc.core.primitives.signer import Signer
 from enc.core.primitives.types import Event
 from enc.core.rules.content import content_object
 from enc.core.sealed_forms.group_envelope import Envelope, parse_envelope, unwrap
@@ -44,8 +44,8 @@ class Keys(Struct, frozen=True):
     """The keys a device opens epochs with: the identity's key, its sub-key alone, or none."""
 
     me: bytes
-    identity: PrivateKey | None = None
-    sub: PrivateKey | None = None
+    identity: Signer | None = None
+    sub: Signer | None = None
 
 
 class Epochs:

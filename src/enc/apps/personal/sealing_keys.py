@@ -2,7 +2,7 @@
 
 from enc.client import Client
 from enc.core.errors import IdentityNotFound
-from enc.core.primitives.signing import PrivateKey
+from enc.core.primitives.signer import Signer
 
 
 def registered_sub_key(client: Client, identity: bytes, *, fresh: bool = False) -> bytes | None:
@@ -22,7 +22,7 @@ def recipient_key(client: Client, identity: bytes) -> bytes:
     return registered_sub_key(client, identity) or identity
 
 
-def sender_key(client: Client) -> PrivateKey:
+def sender_key(client: Client) -> Signer:
     """Return our sub-key if it is registered, since others check `sender_pub` by it; else our
     key.
     """
@@ -31,7 +31,7 @@ def sender_key(client: Client) -> PrivateKey:
     return sub_key if is_known else client.identity.key
 
 
-def own_keys(client: Client) -> tuple[PrivateKey, PrivateKey]:
+def own_keys(client: Client) -> tuple[Signer, Signer]:
     """Return both keys that others may have sealed to: which one depends on when they asked the
     registry."""
     return client.identity.sub_key(), client.identity.key

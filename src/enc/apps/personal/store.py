@@ -32,7 +32,7 @@ from enc.client.enclave.templates import template
 from enc.client.enclave.writes import Id, as_bytes
 from enc.core.errors import DecryptFailed, EnclaveNotFound, EventDeleted, EventNotFound, MisuseError
 from enc.core.primitives.hashing import content_hash, enclave_id
-from enc.core.primitives.sealing import NONCE_SIZE, hkdf
+from enc.core.primitives.sealing import NONCE_SIZE
 from enc.core.primitives.types import Receipt
 from enc.core.sealed_forms.personal import Handoff
 from enc.core.trees.state_key import gate_slot
@@ -72,7 +72,7 @@ def _manifest(identity: Identity, node: bytes | None) -> dict[str, Any]:
 
 def first_nonce(identity: Identity, node: bytes) -> str:
     """Return the nonce of the identity's first store on the node with this key."""
-    return hkdf(identity.key.secret, f"{FIRST_STORE}{node.hex()}")[:8].hex()
+    return identity.key.derive(f"{FIRST_STORE}{node.hex()}")[:8].hex()
 
 
 class Personal:

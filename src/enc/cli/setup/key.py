@@ -137,7 +137,7 @@ def export(
 
     path = _existing(ctx, file)
     identity = passphrase.load_identity(path)
-    secret = identity.key.secret.hex()
+    secret = identity.private_key().secret.hex()
     if str(target) == "-":
         ctx.emit({"public": identity.hex, "secret": secret}, secret)
         return

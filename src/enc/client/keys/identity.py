@@ -1,4 +1,4 @@
-"""A client's identity: a key pair, created here and stored in its own file."""
+"""A client's identity: a public key, and a signer that uses its private key."""
 
 import re
 import secrets
@@ -7,11 +7,11 @@ from typing import get_args
 
 from enc.client.keys.key_file import MAX_SIZE, PassphraseNeeded, WrongPassphrase, format_key, parse_key
 from enc.core.errors import MisuseError
-from enc.core.primitives.sealing import hkdf
+from enc.core.primitives.signer import Signer
 from enc.core.primitives.signing import CURVE_ORDER, Alg, PrivateKey
 from enc.runtime import private_file
 
-__all__ = ["Identity", "PassphraseNeeded", "WrongPassphrase"]
+__all__ = ["Identity", "PassphraseNeeded", "Signer", "WrongPassphrase"]
 
 SUB_KEY = "enc:sub-key"
 
@@ -19,14 +19,15 @@ _HEX = re.compile(r"[0-9a-fA-F]{64}")
 
 
 class Identity:
-    """A private key and its public key.
+    """A public key, and the signer that uses its private key: by default one that holds the key in
+    this process, as in a key file.
 
     Identities with one public key are equal; repr shows only it.
     """
 
     __slots__ = ("_key",)
 
-    def __init__(self, key: PrivateKey) -> None:
+    def __init__(self, key: Signer) -> None:
         self._key = key
 
     @classmethod
@@ -59,10 +60,17 @@ class Identity:
         """Write a key file that only its owner can read, sealed if a passphrase is given, and sync
         it.
         """
-        private_file.write(Path(path), format_key(self._key, passphrase), overwrite=overwrite)
+        private_file.write(Path(path), format_key(self.private_key(), passphrase), overwrite=overwrite)
 
     @property
-    def key(self) -> PrivateKey:
+    def key(self) -> Signer:
+        """What signs and opens for this identity."""
+        return self._key
+
+    def private_key(self) -> PrivateKey:
+        """Return the private key itself; raises MisuseError if a signer holds it elsewhere."""
+        if not isinstance(self._key, PrivateKey):
+            raise MisuseError(f"{self.hex}: its signer does not reveal the private key; use the key file itself")
         return self._key
 
     @property
@@ -78,7 +86,7 @@ class Identity:
         """Return the key that others seal to (`sub_pub` in a registry), derived for this purpose
         only.
         """
-        secret = int.from_bytes(hkdf(self._key.secret, SUB_KEY), "big") % CURVE_ORDER
+        secret = int.from_bytes(self._key.derive(SUB_KEY), "big") % CURVE_ORDER
         return PrivateKey(secret.to_bytes(32, "big"))
 
     def sign(self, alg: Alg, digest: bytes) -> bytes:

@@ -10,7 +10,8 @@ from msgspec.json import Decoder
 from enc.core.errors import Expired, InvalidCommit, InvalidHash, MisuseError, PeerError
 from enc.core.primitives import hashing
 from enc.core.primitives.encoding import MAX_INT, decode_json, strict_json, unhex
-from enc.core.primitives.signing import Alg, PrivateKey, check_signature
+from enc.core.primitives.signer import Signer
+from enc.core.primitives.signing import Alg, check_signature
 from enc.core.primitives.types import VERSIONS, Commit, CommitLimits, Tags
 
 SKEW_MS = 60_000
@@ -49,7 +50,7 @@ _decoder = Decoder(WireProposal)
 
 
 def build_commit(
-    key: PrivateKey,
+    key: Signer,
     enclave: bytes,
     type_: str,
     content: str,
@@ -83,7 +84,7 @@ def build_commit(
 
 
 def build_manifest(
-    key: PrivateKey, content: str, exp: int, tags: Tags = (), *, alg: Alg = "schnorr", enc_v: int = 2
+    key: Signer, content: str, exp: int, tags: Tags = (), *, alg: Alg = "schnorr", enc_v: int = 2
 ) -> Commit:
     """Return the commit that creates an enclave. Its `enclave` is the new enclave's id."""
     enclave = _hashed(lambda: hashing.enclave_id(enc_v, key.public, hashing.content_hash(content), tags))

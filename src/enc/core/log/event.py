@@ -22,7 +22,8 @@ from enc.core.log.commit import (
 )
 from enc.core.primitives import hashing
 from enc.core.primitives.encoding import MAX_INT, check_numbers, decode_json, unhex
-from enc.core.primitives.signing import PrivateKey, check_schnorr
+from enc.core.primitives.signer import Signer
+from enc.core.primitives.signing import check_schnorr
 from enc.core.primitives.types import Commit, Event, Receipt, Target
 
 
@@ -41,9 +42,9 @@ _decoder = Decoder(WireEvent)
 _parts = Layout("32s32s32s64s32s32s64s").unpack
 
 
-def finalize(commit: Commit, key: PrivateKey, timestamp: int, seq: int) -> Event:
+def finalize(commit: Commit, key: Signer, timestamp: int, seq: int) -> Event:
     """Return the event that the sequencer with `key` makes of a commit that it has judged."""
-    seq_sig = key.sign_schnorr(hashing.event_hash(timestamp, seq, key.public, commit.sig))
+    seq_sig = key.sign("schnorr", hashing.event_hash(timestamp, seq, key.public, commit.sig))
     return sequenced(commit, hashing.sha256(seq_sig), timestamp, key.public, seq, seq_sig)
 
 

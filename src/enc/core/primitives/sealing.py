@@ -1,12 +1,10 @@
-"""Key derivation and authenticated encryption (docs/protocol.md, sections 4.4 and 17.3).
+"""Shared keys and authenticated encryption (docs/protocol.md, sections 4.4 and 17.3).
 
 Keys come from ECDH and HKDF-SHA256 with a label. Sealed data is `nonce(24) || ciphertext ||
 tag(16)`: XChaCha20-Poly1305 without associated data. The nonce is an argument: callers draw 24
 random bytes for each message.
 """
 
-from cryptography.hazmat.primitives.hashes import SHA256
-from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 from nacl.bindings import (
     crypto_aead_xchacha20poly1305_ietf_decrypt,
     crypto_aead_xchacha20poly1305_ietf_encrypt,
@@ -14,13 +12,12 @@ from nacl.bindings import (
 from nacl.exceptions import CryptoError
 
 from enc.core.errors import DecryptFailed, MisuseError
+from enc.core.primitives.derivation import hkdf
 from enc.core.primitives.encoding import b64, unb64
-from enc.core.primitives.signing import PrivateKey
+from enc.core.primitives.signer import Signer
 
 NONCE_SIZE = 24
 TAG_SIZE = 16
-
-_SHA256 = SHA256()
 
 
 class Truncated(DecryptFailed):
@@ -31,12 +28,7 @@ class Truncated(DecryptFailed):
 QUERY, RESPONSE, PUSH, CHALLENGE = "enc:query", "enc:response", "enc:push", "enc:challenge"
 
 
-def hkdf(secret: bytes, label: str, size: int = 32, *, salt: bytes = b"") -> bytes:
-    """Derive a key by HKDF-SHA256 with `label` as info."""
-    return HKDF(_SHA256, size, salt or None, label.encode()).derive(secret)
-
-
-def shared_key(key: PrivateKey, public: bytes, label: str) -> bytes:
+def shared_key(key: Signer, public: bytes, label: str) -> bytes:
     """Return the symmetric key that `key` and the owner of `public` both derive for `label`."""
     return hkdf(key.ecdh(public), label)
 
@@ -74,7 +66,7 @@ def open_text(key: bytes, text: object) -> bytes:
     return open_sealed(key, unb64(text, "content", DecryptFailed))
 
 
-def push_key(key: PrivateKey, peer: bytes) -> bytes:
+def push_key(key: Signer, peer: bytes) -> bytes:
     """Return the key of webhook deliveries; the node and the recipient derive the same."""
     return shared_key(key, peer, PUSH)
 

@@ -15,6 +15,7 @@ from coincurve._libsecp256k1 import ffi, lib
 from coincurve.context import GLOBAL_CONTEXT
 
 from enc.core.errors import InvalidCommit, InvalidSignature, MisuseError, PeerError
+from enc.core.primitives.derivation import hkdf
 
 Alg = Literal["schnorr", "ecdsa"]
 
@@ -119,7 +120,7 @@ class PrivateKey:
 
     @property
     def secret(self) -> bytes:
-        """The 32 bytes in even form, for key files and key derivation only."""
+        """The 32 bytes in even form, for key files and key agreement of sessions only."""
         return self._secret
 
     def __repr__(self) -> str:
@@ -159,6 +160,10 @@ class PrivateKey:
         shared = ffi.new("unsigned char[32]")
         lib.secp256k1_ecdh(_ctx, shared, point, self._secret, _keep_x, _NULL)
         return bytes(ffi.buffer(shared))
+
+    def derive(self, label: str) -> bytes:
+        """Return a secret for one purpose, derived from the private key by HKDF-SHA256."""
+        return hkdf(self._secret, label)
 
 
 @ffi.callback("int(unsigned char *, const unsigned char *, const unsigned char *, void *)")  # type: ignore[untyped-decorator]

@@ -12,9 +12,11 @@ from typing import Any
 from msgspec import Struct
 
 from enc.core.errors import DecryptFailed, InvalidCommit, MisuseError
+from enc.core.primitives.derivation import hkdf
 from enc.core.primitives.encoding import b64, check_numbers, compact_json, convert_json, unb64, unhex
-from enc.core.primitives.sealing import hkdf, open_sealed, open_text, seal, seal_text, shared_key
-from enc.core.primitives.signing import PrivateKey, check_public_key
+from enc.core.primitives.sealing import open_sealed, open_text, seal, seal_text, shared_key
+from enc.core.primitives.signer import Signer
+from enc.core.primitives.signing import check_public_key
 
 EPOCH_DIST, INVITE = "enc:dm:epoch_dist", "enc:dm:invite"
 SECRET = 32
@@ -43,14 +45,14 @@ class SealedMessage(Struct, frozen=True):
 # Epochs
 
 
-def seal_epoch(key: PrivateKey, to: bytes, n: int, secret: bytes, nonce: bytes) -> SealedEpoch:
+def seal_epoch(key: Signer, to: bytes, n: int, secret: bytes, nonce: bytes) -> SealedEpoch:
     """Seal an epoch secret to oneself, for other devices, or to the contact."""
     if len(secret) != SECRET:
         raise MisuseError("an epoch secret must be 32 bytes")
     return SealedEpoch(n, b64(seal(shared_key(key, to, EPOCH_DIST), secret, nonce)), key.public.hex())
 
 
-def open_epoch(key: PrivateKey, epoch: SealedEpoch) -> bytes:
+def open_epoch(key: Signer, epoch: SealedEpoch) -> bytes:
     """Return the secret, or raise DecryptFailed."""
     sealed = unb64(epoch.encrypted_secret, "encrypted_secret", DecryptFailed)
     peer = unhex(epoch.ecdh_pub, 32, "ecdh_pub", DecryptFailed)
@@ -127,26 +129,26 @@ def open_message(chain: EpochChain, message: SealedMessage) -> bytes:
 # Invitations, and the sender's own copies
 
 
-def seal_invite(key: PrivateKey, to: bytes, text: str, nonce: bytes) -> str:
+def seal_invite(key: Signer, to: bytes, text: str, nonce: bytes) -> str:
     """Seal a greeting (the content) or the id of one's mailbox (the value of the tag
     `enclave_id`)."""
     return seal_text(shared_key(key, to, INVITE), text.encode(), nonce)
 
 
-def open_invite(key: PrivateKey, sender: bytes, sealed: str) -> str:
+def open_invite(key: Signer, sender: bytes, sealed: str) -> str:
     return _text(open_text(shared_key(key, sender, INVITE), sealed))
 
 
-def sent_key(key: PrivateKey, to: bytes) -> bytes:
+def sent_key(key: Signer, to: bytes) -> bytes:
     """Return the key of the owner's own copies of messages to one contact."""
     return hkdf(shared_key(key, key.public, "enc:dm:sent:root"), f"enc:dm:sent:{to.hex()}")
 
 
-def seal_sent(key: PrivateKey, to: bytes, plaintext: bytes, nonce: bytes) -> str:
+def seal_sent(key: Signer, to: bytes, plaintext: bytes, nonce: bytes) -> str:
     return seal_text(sent_key(key, to), plaintext, nonce)
 
 
-def open_sent(key: PrivateKey, to: bytes, sealed: str) -> bytes:
+def open_sent(key: Signer, to: bytes, sealed: str) -> bytes:
     return open_text(sent_key(key, to), sealed)
 
 

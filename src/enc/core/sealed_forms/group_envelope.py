@@ -10,6 +10,7 @@ from msgspec import UNSET, Struct, UnsetType
 from enc.core.errors import DecryptFailed, InvalidCommit, MisuseError
 from enc.core.primitives.encoding import MAX_INT, b64, convert_json, unb64
 from enc.core.primitives.sealing import TAG_SIZE, shared_key
+from enc.core.primitives.signer import Signer
 from enc.core.primitives.signing import PrivateKey
 
 NONCE12 = 12
@@ -64,7 +65,7 @@ def wrap_secret(eph: PrivateKey, to: bytes, secret: bytes, nonce: bytes) -> Wrap
     return Wrap(to.hex(), b64(nonce + sealed))
 
 
-def unwrap(key: PrivateKey, eph: bytes, wrap: Wrap) -> bytes:
+def unwrap(key: Signer, eph: bytes, wrap: Wrap) -> bytes:
     """Return the secret, or raise DecryptFailed."""
     return open_short(shared_key(key, eph, "enc:mls:wrap"), wrap.ct, "ct", SECRET)
 

@@ -11,8 +11,8 @@ from typing import Any
 from msgspec import Struct
 
 from enc.core.errors import InvalidCommit
+from enc.core.primitives.derivation import hkdf
 from enc.core.primitives.encoding import check_numbers, compact_json, convert_json, strict_json
-from enc.core.primitives.sealing import hkdf
 from enc.core.sealed_forms.group_envelope import open_short, seal_short
 
 

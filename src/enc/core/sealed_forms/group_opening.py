@@ -2,7 +2,7 @@
 
 from enc.core.errors import DecryptFailed, MisuseError
 from enc.core.primitives.encoding import unhex
-from enc.core.primitives.signing import PrivateKey
+from enc.core.primitives.signer import Signer
 from enc.core.sealed_forms.group_envelope import Envelope, Wrap, unwrap
 from enc.core.sealed_forms.group_state import NO_SECRETS, HeldEpoch, PublicGroupState, Secrets, next_secret, node_key
 from enc.core.sealed_forms.group_tree import is_one, path_to
@@ -12,7 +12,7 @@ def consume(
     after: PublicGroupState,
     author: bytes,
     envelope: Envelope,
-    key: PrivateKey,
+    key: Signer,
     secrets: Secrets = NO_SECRETS,
     fitting: dict[bytes, bytes] | None = None,
 ) -> HeldEpoch:
@@ -54,7 +54,7 @@ def consume_handoff(envelope: Envelope, root_secret: bytes) -> HeldEpoch:
     return HeldEpoch(envelope.n, root_secret, {})
 
 
-def _open_fills(envelope: Envelope, eph: bytes, key: PrivateKey, held: dict[bytes, bytes]) -> None:
+def _open_fills(envelope: Envelope, eph: bytes, key: Signer, held: dict[bytes, bytes]) -> None:
     """Add the secrets of filled nodes above the member to `held`, each opened with the key of the
     node below."""
     for i, fill in enumerate(envelope.fill):
@@ -65,7 +65,7 @@ def _open_fills(envelope: Envelope, eph: bytes, key: PrivateKey, held: dict[byte
                 break
 
 
-def _open_wrap(wrap: Wrap, eph: bytes, key: PrivateKey, held: Secrets) -> bytes:
+def _open_wrap(wrap: Wrap, eph: bytes, key: Signer, held: Secrets) -> bytes:
     to = bytes.fromhex(wrap.to)
     if to == key.public:
         return unwrap(key, eph, wrap)

@@ -7,7 +7,7 @@ from types import MappingProxyType
 from msgspec import Struct
 
 from enc.core.errors import MisuseError
-from enc.core.primitives.sealing import hkdf
+from enc.core.primitives.derivation import hkdf
 from enc.core.primitives.signing import CURVE_ORDER, PrivateKey
 from enc.core.sealed_forms.group_tree import Inner, Tree, forget, insert, is_one, path_to, remove
 

@@ -14,8 +14,9 @@ from msgspec.structs import asdict
 
 from enc.core.errors import DecryptFailed, InvalidCommit, MisuseError
 from enc.core.primitives.encoding import check_numbers, compact_json, convert_json, decode_json, strict_json, unhex
-from enc.core.primitives.sealing import NONCE_SIZE, encrypt, hkdf, open_sealed, shared_key
-from enc.core.primitives.signing import PrivateKey, check_public_key
+from enc.core.primitives.sealing import NONCE_SIZE, encrypt, open_sealed, shared_key
+from enc.core.primitives.signer import Signer
+from enc.core.primitives.signing import check_public_key
 from enc.core.primitives.types import Tags
 
 NOTICE, HANDOFF = "enc:personal:notice", "enc:personal:notice:epoch"
@@ -90,24 +91,24 @@ _sealed, _notice = Decoder(_Sealed), Decoder(_Notice)
 # Private documents
 
 
-def private_key(key: PrivateKey, enclave: bytes) -> bytes:
+def private_key(key: Signer, enclave: bytes) -> bytes:
     """Return the key of an owner's private documents in one enclave."""
-    return hkdf(key.secret, f"enc-personal-private:{enclave.hex()}")
+    return key.derive(f"enc-personal-private:{enclave.hex()}")
 
 
-def seal_private(key: PrivateKey, enclave: bytes, plaintext: bytes, nonce: bytes) -> str:
+def seal_private(key: Signer, enclave: bytes, plaintext: bytes, nonce: bytes) -> str:
     """Return a sealed content as JSON."""
     return compact_json(_seal(private_key(key, enclave), plaintext, nonce))
 
 
-def open_private(key: PrivateKey, enclave: bytes, content: str) -> bytes:
+def open_private(key: Signer, enclave: bytes, content: str) -> bytes:
     return _open(private_key(key, enclave), decode_json(content, _sealed, DecryptFailed))
 
 
 # Notices
 
 
-def seal_notice(key: PrivateKey, to: bytes, notice: OpenedNotice, nonce: bytes) -> str:
+def seal_notice(key: Signer, to: bytes, notice: OpenedNotice, nonce: bytes) -> str:
     """Return a sealed content as JSON. `key` is the sender's identity or registered sub-key, `to`
     the recipient's."""
     check_notice(notice)
@@ -134,7 +135,7 @@ def _outside(content: str) -> _Notice:
     return outside
 
 
-def open_notice(key: PrivateKey, senders: tuple[bytes, ...], content: str, tags: Tags = ()) -> OpenedNotice:
+def open_notice(key: Signer, senders: tuple[bytes, ...], content: str, tags: Tags = ()) -> OpenedNotice:
     """Open a notice. `senders` are the keys that may have sealed it: its author's, and the author's
     sub-key.
 
@@ -183,14 +184,14 @@ def _check_tags(notice: OpenedNotice, tags: Tags) -> None:
 # Handoffs
 
 
-def seal_handoff(key: PrivateKey, to: bytes, secret: bytes, nonce: bytes) -> Handoff:
+def seal_handoff(key: Signer, to: bytes, secret: bytes, nonce: bytes) -> Handoff:
     if len(secret) != SECRET:
         raise MisuseError("a handoff carries 32 bytes")
     sealed = _seal(shared_key(key, to, HANDOFF), secret, nonce)
     return Handoff(to.hex(), key.public.hex(), sealed["ciphertext"], sealed["nonce"])
 
 
-def open_handoff(key: PrivateKey, handoff: Handoff) -> bytes:
+def open_handoff(key: Signer, handoff: Handoff) -> bytes:
     if handoff.recipient != key.public.hex():
         raise WrongRecipient("recipient: the handoff is for another key")
     peer = unhex(handoff.ecdh_pub, 32, "ecdh_pub", DecryptFailed)

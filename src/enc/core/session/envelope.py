@@ -20,7 +20,8 @@ from msgspec.json import Decoder
 from enc.core.errors import DecryptFailed, InvalidQuery, InvalidSession, MisuseError
 from enc.core.primitives.encoding import decode_json, unhex
 from enc.core.primitives.sealing import challenge_key, open_text, push_key, seal_text
-from enc.core.primitives.signing import PrivateKey, check_public_key
+from enc.core.primitives.signer import Signer
+from enc.core.primitives.signing import check_public_key
 from enc.core.session.session import Session, Token, TransportKeys, check_token, client_keys, node_keys, parse_token
 
 RequestType = Literal[
@@ -135,7 +136,7 @@ def parse_request(data: bytes | str) -> SealedRequest:
     )
 
 
-def open_request(request: SealedRequest, key: PrivateKey, now: int) -> OpenedBody:
+def open_request(request: SealedRequest, key: Signer, now: int) -> OpenedBody:
     """Open a request on the node's side. Checks that the token is `from`'s and valid at `now` (Unix
     seconds), and that the sealed token and type equal the plain ones."""
     check_token(request.token, request.from_, now)
@@ -165,7 +166,7 @@ def answer_text(keys: TransportKeys, data: bytes | str) -> bytes:
     return open_text(keys.response, decode_json(data, _answer, DecryptFailed).content)
 
 
-def seal_push(key: PrivateKey, to: bytes, url: str, body: dict[str, Any], nonce: bytes) -> dict[str, str]:
+def seal_push(key: Signer, to: bytes, url: str, body: dict[str, Any], nonce: bytes) -> dict[str, str]:
     """Return a node's sealed delivery to `to` at `url`."""
     content = seal_text(push_key(key, to), _encode(body), nonce)
     return {"type": "Push", "from": key.public.hex(), "to": to.hex(), "url": url, "content": content}
@@ -199,7 +200,7 @@ def is_challenge_answer(challenge: bytes, data: bytes) -> bool:
     return bool(found == {"type": "Challenge_Answer", "challenge": challenge.hex()})
 
 
-def open_push(key: PrivateKey, data: bytes | str) -> OpenedPush:
+def open_push(key: Signer, data: bytes | str) -> OpenedPush:
     """Open a delivery or a challenge on the recipient's side; raise DecryptFailed if it does not
     open.
 

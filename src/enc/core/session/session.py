@@ -15,9 +15,11 @@ from typing import Any
 from msgspec import Struct
 
 from enc.core.errors import InvalidSession, MisuseError, SessionExpired
+from enc.core.primitives.derivation import hkdf
 from enc.core.primitives.encoding import unhex
 from enc.core.primitives.hashing import sha256
-from enc.core.primitives.sealing import QUERY, RESPONSE, hkdf
+from enc.core.primitives.sealing import QUERY, RESPONSE
+from enc.core.primitives.signer import Signer
 from enc.core.primitives.signing import CURVE_ORDER, PrivateKey, add_generator, add_multiple
 
 MAX_DURATION = 7200
@@ -53,12 +55,12 @@ class Session(Struct, frozen=True):
         return f"Session(from_={self.from_.hex()}, expires={self.token.expires})"
 
 
-def open_session(identity: PrivateKey, expires: int) -> Session:
+def open_session(identity: Signer, expires: int) -> Session:
     """Return a session until `expires` (Unix seconds). A node accepts at most two hours from
     now."""
     if not 0 <= expires < 1 << 32:
         raise MisuseError("expires: must be Unix seconds of at most 32 bits")
-    sig = identity.sign_schnorr(_message(expires))
+    sig = identity.sign("schnorr", _message(expires))
     key = PrivateKey(sig[32:])
     return Session(identity.public, Token(sig[:32], key.public, expires), key)
 
@@ -120,7 +122,7 @@ def client_keys(session: Session, seq_pub: bytes, enclave: bytes) -> TransportKe
     return _keys(PrivateKey(scalar.to_bytes(32, "big")).ecdh(seq_pub))
 
 
-def node_keys(token: Token, key: PrivateKey, enclave: bytes) -> TransportKeys:
+def node_keys(token: Token, key: Signer, enclave: bytes) -> TransportKeys:
     """Derive the keys on the node's side, from a checked token and the node's private key."""
     tweak = _tweak(token.session_pub, key.public, enclave)
     signer_pub = add_generator(token.session_pub, tweak.to_bytes(32, "big"))

@@ -14,7 +14,8 @@ from msgspec.json import Decoder
 from enc.core.errors import InvalidProof, InvalidSignature, MisuseError
 from enc.core.primitives.encoding import MAX_INT, check_numbers, decode_json, unhex
 from enc.core.primitives.hashing import sha256
-from enc.core.primitives.signing import PrivateKey, check_schnorr
+from enc.core.primitives.signer import Signer
+from enc.core.primitives.signing import check_schnorr
 from enc.core.primitives.types import TreeHead
 from enc.core.trees.tree_head import WireHead, check_bound_head, head_from_wire, wire_head
 
@@ -38,14 +39,14 @@ def _digest(enclave: bytes, sequencer: bytes, head: TreeHead, seen: int) -> byte
     return sha256(DOMAIN + enclave + sequencer + numbers + head.r + signatures + seen.to_bytes(8, "big"))
 
 
-def cosign(key: PrivateKey, enclave: bytes, sequencer: bytes, head: TreeHead, seen: int) -> CosignedHead:
+def cosign(key: Signer, enclave: bytes, sequencer: bytes, head: TreeHead, seen: int) -> CosignedHead:
     """Return a witness's co-signature. The caller must have checked what it states: see the rules
     in the protocol."""
     if head.bound_sig is None or head.ts < 1:
         raise MisuseError("a witness co-signs only a head that names its enclave and has at least one bundle")
     if not 0 <= seen <= MAX_INT or (len(enclave), len(sequencer)) != (32, 32):
         raise MisuseError("an id and a key must be 32 bytes, and a time must be 0 to 2^53 - 1")
-    sig = key.sign_schnorr(_digest(enclave, sequencer, head, seen))
+    sig = key.sign("schnorr", _digest(enclave, sequencer, head, seen))
     return CosignedHead(enclave=enclave, sequencer=sequencer, head=head, seen=seen, witness=key.public, sig=sig)
 
 

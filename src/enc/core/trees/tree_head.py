@@ -13,7 +13,8 @@ from msgspec.json import Decoder
 from enc.core.errors import InvalidProof, InvalidSignature
 from enc.core.primitives.encoding import check_numbers, decode_json, unhex
 from enc.core.primitives.hashing import sha256
-from enc.core.primitives.signing import PrivateKey, check_schnorr
+from enc.core.primitives.signer import Signer
+from enc.core.primitives.signing import check_schnorr
 from enc.core.primitives.types import TreeHead
 
 
@@ -21,14 +22,14 @@ def _message(head: str, enclave: bytes, t: int, ts: int, root: bytes) -> bytes:
     return sha256(head.encode() + enclave + t.to_bytes(8, "big") + ts.to_bytes(8, "big") + root)
 
 
-def sign_head(key: PrivateKey, enclave: bytes, t: int, ts: int, root: bytes) -> TreeHead:
+def sign_head(key: Signer, enclave: bytes, t: int, ts: int, root: bytes) -> TreeHead:
     """Return the signed head for `ts` closed bundles, reached at time `t`."""
     return TreeHead(
         t=t,
         ts=ts,
         r=root,
-        sig=key.sign_schnorr(_message("enc:sth:", b"", t, ts, root)),
-        bound_sig=key.sign_schnorr(_message("enc:head:", enclave, t, ts, root)),
+        sig=key.sign("schnorr", _message("enc:sth:", b"", t, ts, root)),
+        bound_sig=key.sign("schnorr", _message("enc:head:", enclave, t, ts, root)),
     )
 
 

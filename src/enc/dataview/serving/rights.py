@@ -25,7 +25,7 @@ from enc.core.errors import InvalidSession, MisuseError, SessionExpired
 from enc.core.primitives.encoding import decode_json, unhex
 from enc.core.primitives.hashing import sha256
 from enc.core.primitives.sealing import open_text, seal_text
-from enc.core.primitives.signing import PrivateKey
+from enc.core.primitives.signer import Signer
 from enc.core.session.session import SKEW, Session, check_token, client_keys, node_keys, parse_token
 from enc.dataview.serving.errors import Unauthenticated
 from enc.runtime import private_file
@@ -61,7 +61,7 @@ class Rights:
     view's own.
     """
 
-    def __init__(self, views: Mapping[str, ViewRights], tokens: Mapping[str, bytes], key: PrivateKey | None) -> None:
+    def __init__(self, views: Mapping[str, ViewRights], tokens: Mapping[str, bytes], key: Signer | None) -> None:
         self._views, self._tokens, self._key = dict(views), dict(tokens), key
         self._check()
 

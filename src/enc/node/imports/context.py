@@ -6,7 +6,7 @@ from msgspec import Struct
 
 from enc.core.errors import EnclaveTerminated, Unauthorized
 from enc.core.machine.state import EnclaveState
-from enc.core.primitives.signing import PrivateKey
+from enc.core.primitives.signer import Signer
 from enc.core.primitives.types import CommitLimits
 from enc.node.imports.disk_space import DiskSpace
 from enc.node.imports.orders import ImportOrder
@@ -39,7 +39,7 @@ class ImportContext(Struct, frozen=True, kw_only=True):
     store: Store
     states: StateCache
     sequencer: Sequencer
-    key: PrivateKey
+    key: Signer
     clock: Callable[[], int]
     policy: ImportPolicy
     cores: frozenset[int]

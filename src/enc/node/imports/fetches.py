@@ -11,7 +11,7 @@ from contextlib import suppress
 from functools import partial
 
 from enc.core.errors import EncError, InvalidQuery, Unavailable
-from enc.core.primitives.signing import PrivateKey
+from enc.core.primitives.signer import Signer
 from enc.core.primitives.types import Event
 from enc.node.imports.jobs import Importer
 from enc.node.imports.log_import import ImportJob
@@ -30,7 +30,7 @@ class Fetches:
         importer: Importer,
         uploads: Uploads,
         calls: SourceCalls,
-        key: PrivateKey,
+        key: Signer,
         clock: Callable[[], int],
         max_bytes: int,
     ) -> None:

@@ -20,7 +20,7 @@ from enc.core.machine import enclave as machine
 from enc.core.machine.replay import Replay, SeenCommits
 from enc.core.machine.state import EnclaveState, Transition
 from enc.core.primitives.hashing import log_leaf
-from enc.core.primitives.signing import PrivateKey
+from enc.core.primitives.signer import Signer
 from enc.core.primitives.types import Commit, Event, Target, TreeHead
 from enc.core.rules.content import revised_id
 from enc.core.rules.policy_types import Effects
@@ -111,7 +111,7 @@ class StagedReplay:
         self,
         store: Store,
         staging: Staging,
-        key: PrivateKey,
+        key: Signer,
         enclave: bytes,
         held: EnclaveState | None,
         checkers: ImportSignaturePool,

@@ -24,7 +24,7 @@ from enc.core.log.filter import MAX_LIMIT
 from enc.core.machine.archive import compressor_of
 from enc.core.primitives.encoding import decode_json
 from enc.core.primitives.sealing import NONCE_SIZE
-from enc.core.primitives.signing import PrivateKey
+from enc.core.primitives.signer import Signer
 from enc.core.primitives.types import Event, TreeHead
 from enc.core.session.envelope import answer_text, seal_request
 from enc.core.session.session import Session, client_keys, open_session
@@ -69,7 +69,7 @@ class RemoteLog:
     def __init__(
         self,
         endpoint: HttpEndpoint,
-        key: PrivateKey,
+        key: Signer,
         seq_pub: bytes,
         enclave: bytes,
         last: int,

@@ -18,7 +18,7 @@ from msgspec import ValidationError
 
 from enc.core.errors import EncError
 from enc.core.primitives.sealing import push_key
-from enc.core.primitives.signing import PrivateKey
+from enc.core.primitives.signer import Signer
 from enc.node.config import NodeConfig
 from enc.node.push.sender_pipe import (
     LENGTH,
@@ -108,7 +108,7 @@ class PushSupervisor:
     def __init__(
         self,
         config: NodeConfig,
-        key: PrivateKey,
+        key: Signer,
         is_due: Callable[[], bool],
         store_results: StoreResults,
         cores: Iterable[int] = (),

@@ -11,7 +11,7 @@ from msgspec import Struct
 from enc.core.errors import EventNotFound, EventPending, InvalidRange, LeafNotFound, TreeSizeNotFound
 from enc.core.machine.state import ClosedBundle, EnclaveState
 from enc.core.primitives.hashing import EMPTY_HASH
-from enc.core.primitives.signing import PrivateKey
+from enc.core.primitives.signer import Signer
 from enc.core.primitives.types import TreeHead
 from enc.core.trees import sparse_merkle
 from enc.core.trees.bundle import BundleTree
@@ -75,7 +75,7 @@ class _CachingReader(StoredEnclaveReader):
 class Proofs:
     """Proofs of one enclave as of one durable state, all under the head of its closed bundles."""
 
-    def __init__(self, store: Store, key: PrivateKey, state: EnclaveState, clock: int) -> None:
+    def __init__(self, store: Store, key: Signer, state: EnclaveState, clock: int) -> None:
         self._store, self._key, self._state, self._clock = store, key, state, clock
         self._enclave = state.enclave
         self._reader = _CachingReader(store, state.enclave)

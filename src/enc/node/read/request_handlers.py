@@ -27,7 +27,7 @@ from enc.core.log.event import wire_event
 from enc.core.log.filter import MAX_LIMIT, Filter, parse_filter
 from enc.core.machine.state import EnclaveState
 from enc.core.primitives.encoding import check_numbers, convert_json, unhex
-from enc.core.primitives.signing import PrivateKey
+from enc.core.primitives.signer import Signer
 from enc.core.primitives.types import Event
 from enc.core.session.envelope import OpenedBody, RequestType, SealedRequest, open_request
 from enc.core.trees.state_key import Namespace, status_key, tree_key
@@ -90,7 +90,7 @@ class SealedHandlers:
         self,
         states: StateCache,
         store: Store,
-        key: PrivateKey,
+        key: Signer,
         clock: Callable[[], int],
         rates: RateLimiter,
         checkpoint: Callable[[bytes, int, SpentRequest], Checkpoint],

@@ -3,7 +3,7 @@
 from enc.core.errors import EncError
 from enc.core.machine.state import Transition
 from enc.core.primitives.hashing import log_leaf
-from enc.core.primitives.signing import PrivateKey
+from enc.core.primitives.signer import Signer
 from enc.core.primitives.types import Event, Target, TreeHead
 from enc.core.rules.policy_types import Effects
 from enc.core.trees.merkle_log import Edge
@@ -36,7 +36,7 @@ class CommitBatch:
 class StepBuilder:
     """Completes transitions to steps: signs heads and finds recipients."""
 
-    def __init__(self, key: PrivateKey, recipients: RecipientCache) -> None:
+    def __init__(self, key: Signer, recipients: RecipientCache) -> None:
         self._key, self._recipients = key, recipients
 
     def add(

@@ -23,7 +23,7 @@ from enc.core.log.receipt import build_receipt
 from enc.core.machine import enclave as machine
 from enc.core.machine.early_tree import EarlyTree
 from enc.core.machine.state import EnclaveState
-from enc.core.primitives.signing import PrivateKey
+from enc.core.primitives.signer import Signer
 from enc.core.primitives.types import Commit, Event, Receipt
 from enc.core.rules.content import revised_id
 from enc.core.rules.manifest_header import read_bundle_rules
@@ -94,7 +94,7 @@ class Sequencer:
     def __init__(
         self,
         store: Store,
-        key: PrivateKey,
+        key: Signer,
         clock: Callable[[], int],
         *,
         deliver: Callable[[Sequence[CommitOutcome]], None],
