@@ -139,6 +139,11 @@ def test_the_defaults_are_those_promised() -> None:
         "registry.enclave": "",
         "registry.announce_to": "",
         "registry.endpoints": (),
+        "key.signer": "",
+        "key.signer_timeout_s": 2.0,
+        "key.passphrase_fd": -1,
+        "key.passphrase_command": "",
+        "key.passphrase_credential": "node-passphrase",
     }
     assert {setting.key: setting.value for setting in describe(NodeConfig())} == promised
 
@@ -181,7 +186,7 @@ def other(key: str) -> tuple[str, Any]:
         text = {"admission.allow": HEX, "proxy.trusted": "::1", "hosts": "a.example"}.get(key, "https://a")
         return text, (text,)
     words = {"log_level": "debug", "log_format": "console", "admission.create": "closed", "registry.enclave": HEX}
-    words["registry.announce_to"] = f"http://a#{HEX}"
+    words |= {"registry.announce_to": f"http://a#{HEX}", "key.passphrase_credential": "enc.pass"}
     text = words.get(key, "http://a")
     return text, text
 

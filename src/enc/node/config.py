@@ -5,7 +5,7 @@ win. Each value is checked on its own, so that an error names the source, the se
 expected.
 
 A Config is plain data: only `load_config` touches the disk, to read the file. No setting is a
-secret: keys are given by the names of their files.
+secret: keys are given by the names of their files, passphrases by the places that hold them.
 """
 
 import ipaddress
@@ -24,11 +24,15 @@ from enc.runtime.settings import SettingSource, SettingsReader
 
 if TYPE_CHECKING:
     from enc.core.primitives.types import CommitLimits
+    from enc.runtime.keys.passphrase_source import PassphraseSource
 
 PREFIX = "ENC_NODE_"
 """Prefix of all variables: ENC_NODE_PORT is `port`, ENC_NODE_LIMITS_CONTENT is `content` of section
 `limits`.
 """
+
+CREDENTIAL = "node-passphrase"
+"""Name of the credential with the passphrase of the node's key, unless another is set."""
 
 Creation = Literal["open", "allowlist", "closed"]
 
@@ -40,6 +44,7 @@ _HEX64_OR_NONE = re.compile(r"([0-9a-f]{64})?").fullmatch
 _URL = re.compile(r"(https?://[^/\s?#@]+(/[^\s?#]*)?)?").fullmatch
 _REGISTRY = re.compile(r"(https?://[^/\s?#@]+(/[^\s?#]*)?#[0-9a-f]{64}(:[0-9a-f]{64})?)?").fullmatch
 _ASCII_NAME = re.compile(r"[A-Za-z0-9._-]+|\[?[0-9A-Fa-f:.]+\]?").fullmatch
+_FILE_NAME = re.compile(r"[A-Za-z0-9_@:.-]*").fullmatch
 _ORIGIN = re.compile(r"\*|https?://[^/\s?#@]+").fullmatch
 
 
@@ -306,6 +311,37 @@ class PushSettings(Struct, frozen=True, kw_only=True):
     dead_days: Annotated[float, _real("How long a dead letter can be pulled or sent again.", 0, 36_500, "days")] = 30.0
 
 
+class KeySettings(Struct, frozen=True, kw_only=True):
+    """[key]: who holds the node's private key, and where the passphrase of a sealed key file is."""
+
+    signer: Annotated[
+        str, _text("Socket of the process that holds the key (`enc node signer`); empty: the key file holds it.")
+    ] = ""
+    signer_timeout_s: Annotated[
+        float, _real("Time that the signer has for an answer; then the node is not ready.", 0.01, 60, "seconds")
+    ] = 2.0
+    passphrase_fd: Annotated[
+        int, _number("File descriptor with the passphrase of a sealed key file; -1: none.", -1, 65_535)
+    ] = -1
+    passphrase_command: Annotated[
+        str, _text("Program and arguments that print the passphrase; they must not contain it.")
+    ] = ""
+    passphrase_credential: Annotated[
+        str,
+        _text("Name of systemd's credential with the passphrase. The default one may be missing.", check=_FILE_NAME),
+    ] = CREDENTIAL
+
+    def passphrase(self) -> "PassphraseSource":
+        """Where the passphrase is, if any is set. The credential of the default name need not exist."""
+        from enc.runtime.keys.passphrase_source import PassphraseSource, has_credential
+
+        fd = None if self.passphrase_fd < 0 else self.passphrase_fd
+        credential = self.passphrase_credential
+        if credential == CREDENTIAL and (fd is not None or self.passphrase_command or not has_credential(credential)):
+            credential = ""
+        return PassphraseSource(fd=fd, command=self.passphrase_command, credential=credential)
+
+
 class RegistrySettings(Struct, frozen=True, kw_only=True):
     """[registry]: discovery of nodes, enclaves and identities."""
 
@@ -402,6 +438,7 @@ class NodeConfig(Struct, frozen=True, kw_only=True):
     push: PushSettings = PushSettings()
     imports: ImportSettings = ImportSettings()
     registry: RegistrySettings = RegistrySettings()
+    key: KeySettings = KeySettings()
 
     @property
     def data_path(self) -> Path:
@@ -499,7 +536,12 @@ class Setting(Struct, frozen=True):
         return READER.variable(self.key)
 
 
-READER = SettingsReader(NodeConfig, prefix=PREFIX, flags={"registry.enclave": "--registry"})
+_FLAGS = {
+    "registry.enclave": "--registry",
+    "key.passphrase_fd": "--passphrase-fd",
+    "key.passphrase_command": "--passphrase-command",
+}
+READER = SettingsReader(NodeConfig, prefix=PREFIX, flags=_FLAGS)
 FIELDS: Mapping[str, structs.FieldInfo] = READER.fields
 SECTIONS: Mapping[str, type[Struct]] = READER.sections
 

@@ -17,9 +17,10 @@ from enc.core.primitives.signer import Signer
 from enc.core.primitives.types import Receipt
 from enc.node.assembly import Node
 from enc.node.config import NodeConfig
-from enc.node.ops import key_file
+from enc.node.ops.key_file import AskPassphrase
 from enc.node.ops.place import mark_if_copied
 from enc.node.ops.registration import NodeRegistrar
+from enc.node.ops.signer import open_signer
 from enc.node.server import NodeServer
 from enc.node.signatures.pool import SignaturePool
 from enc.node.store.sqlite.store import SqliteStore
@@ -91,11 +92,21 @@ def _signers(store: Store, state: EnclaveState) -> set[bytes]:
     return {state.sequencer, *(event.sequencer for event in store.events(state.enclave, state.seq, 1))}
 
 
-def check_key(store: Store, key: Signer) -> None:
-    """Log an error if no enclave here belongs to this key: it may be another node's key."""
+def check_key(store: Store, key: Signer, *, must_belong: bool = False) -> None:
+    """Log an error if no enclave here belongs to this key: it may be another node's key.
+
+    `must_belong`: raise MisuseError instead.
+    """
     states = [state for enclave in islice(store.enclaves(), SAMPLE) if (state := store.load(enclave)) is not None]
-    if states and not any(key.public in _signers(store, state) for state in states):
-        _log.error("key_of_no_enclave", seq_pub=key.public.hex(), sequencer=states[0].sequencer.hex())
+    if not states or any(key.public in _signers(store, state) for state in states):
+        return
+    other = states[0].sequencer.hex()
+    if must_belong:
+        raise MisuseError(
+            f"key.signer: the signer holds the key {key.public.hex()}, but the enclaves in this store are of {other}; "
+            "start the signer with that key"
+        )
+    _log.error("key_of_no_enclave", seq_pub=key.public.hex(), sequencer=other)
 
 
 def _registrar(config: NodeConfig, key: Signer) -> NodeRegistrar | None:
@@ -133,8 +144,8 @@ def _check_registry(store: Store, config: NodeConfig) -> None:
         raise MisuseError(f"registry: {config.registry.enclave}: the enclave is not a registry")
 
 
-def run(config: NodeConfig) -> int:
-    """Run a node until it is stopped; return its exit code."""
+def run(config: NodeConfig, ask: AskPassphrase | None = None) -> int:
+    """Run a node until it is stopped; return its exit code. `ask`: asks a person for a passphrase."""
     setup_logs(config.log_level, config.log_format)
     raise_file_limit(config.limits.connections)
     authorities(config.push.ca_file, "push.ca_file")  # fail now: the sender reads the file later, in another process
@@ -142,16 +153,14 @@ def run(config: NodeConfig) -> int:
         config.data_path.mkdir(mode=0o700, parents=True, exist_ok=True)
     except OSError as e:
         raise MisuseError(f"data: {config.data}: {e.strerror}") from None
-    if config.store_path.exists() and not os.path.lexists(config.key_path):
-        raise MisuseError(f"key file {config.key_path}: is missing, but {config.store_path} exists and needs its key")
     os.umask(0o077)  # only the node may read what it stores, whatever the directory allows
-    key = key_file.load_or_create(config.key_path)
+    key = open_signer(config, ask)
     with ExitStack() as stack:
         store = SqliteStore(config.store_path)
         stack.callback(store.close)
         if not config.dev:
             mark_if_copied(store, config.store_path, config.host_id)
-        check_key(store, key)
+        check_key(store, key, must_belong=bool(config.key.signer))
         _check_registry(store, config)
         cores = frozenset(os.sched_getaffinity(0))
         signatures, sender_cores = _assign_cores(config)

@@ -18,7 +18,7 @@ def load(path):
     password = "hunter" + "2"
     raise {error}
 
-key_file.load = load
+key_file.public = load
 main()
 """
 

@@ -34,6 +34,7 @@ COMMANDS = [
     "backup",
     "compact",
     "key",
+    "signer",
     "queues",
     "redeliver",
     "adopt",
@@ -78,7 +79,7 @@ def started(monkeypatch: pytest.MonkeyPatch) -> list[NodeConfig]:
 
     found: list[NodeConfig] = []
 
-    def run(config: NodeConfig) -> int:
+    def run(config: NodeConfig, ask: Callable[[Path], str]) -> int:
         found.append(config)
         return 7
 
@@ -149,7 +150,7 @@ def test_every_command_looks_at_the_environment(command: str, monkeypatch: pytes
 def test_a_node_that_cannot_run(monkeypatch: pytest.MonkeyPatch, error: Exception, code: int, message: str) -> None:
     from enc.node import main
 
-    def fail(config: NodeConfig) -> int:
+    def fail(config: NodeConfig, ask: Callable[[Path], str]) -> int:
         raise error
 
     monkeypatch.setattr(main, "run", fail)

@@ -9,8 +9,8 @@ import pytest
 from enc.cli.common import passphrase
 from enc.cli.common.exits import MISUSE
 from enc.client import Identity
-from enc.client.keys import key_file
 from enc.core.errors import MisuseError
+from enc.runtime.keys import key_file
 from tests.cli.people import Person
 
 SECRET = "7a" * 32
@@ -109,7 +109,10 @@ def test_a_passphrase_comes_from_the_environment(anybody: Person) -> None:
 
 def test_without_a_terminal_nothing_is_asked(anybody: Person) -> None:
     anybody.ask("key", "new", ENC_PASSPHRASE="open sesame")
-    assert "set ENC_PASSPHRASE, or use a terminal" in anybody.refused("key", "show", code=MISUSE)["message"]
+    assert (
+        "set ENC_PASSPHRASE or ENC_PASSPHRASE_COMMAND, or use a terminal"
+        in anybody.refused("key", "show", code=MISUSE)["message"]
+    )
     error = anybody.refused("key", "new", "other.key", "--passphrase", code=MISUSE)
     assert error["message"] == "to seal a key with a passphrase, set ENC_PASSPHRASE or use a terminal"
     assert not (anybody.home / "other.key").exists()

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from enc.cli.up.folder import UpFolder
-from enc.client.keys import key_file
 from enc.core.errors import MisuseError
+from enc.runtime.keys import key_file
 
 
 @pytest.fixture(autouse=True)

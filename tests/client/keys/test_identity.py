@@ -12,11 +12,11 @@ from typing import Any
 
 import pytest
 
-from enc.client.keys import key_file
 from enc.client.keys.identity import Identity, PassphraseNeeded, WrongPassphrase
 from enc.core.errors import MisuseError
 from enc.core.primitives.sealing import open_sealed
 from enc.core.primitives.signing import CURVE_ORDER, Alg, PrivateKey, check_signature
+from enc.runtime.keys import key_file
 
 SECRET = "7a" * 32
 WORDS = "correct horse"

@@ -15,6 +15,8 @@ from enc.core.errors import MisuseError, Unavailable
 from enc.core.primitives.signing import CURVE_ORDER, PrivateKey
 from enc.node.ops import key_file
 from enc.node.ops.key_file import load, load_or_create
+from enc.runtime.keys import key_file as sealed_format
+from enc.runtime.keys.key_file import PassphraseNeeded, WrongPassphrase
 
 SECRET = "7a" * 32
 
@@ -291,3 +293,60 @@ def test_processes_that_start_at_once_end_with_one_key(path: Path) -> None:
         start.join()
     assert publics == {load(path).public}
     assert list(path.parent.iterdir()) == [path]
+
+
+# Sealed
+
+
+WORDS = "correct horse"
+
+
+@pytest.fixture
+def cheap(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sealed_format, "COST", (2, 8, 1))
+
+
+@pytest.mark.usefixtures("cheap")
+def test_a_sealed_key_opens_with_its_passphrase_alone(path: Path) -> None:
+    key = load_or_create(path)
+    assert not key_file.is_sealed(path)
+    key_file.save(path, key, WORDS)
+    assert key.secret.hex().encode() not in path.read_bytes()
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert key_file.is_sealed(path)
+    assert key_file.public(path) == key.public
+    assert load(path, lambda _: WORDS).secret == load_or_create(path, lambda _: WORDS).secret == key.secret
+    with pytest.raises(PassphraseNeeded):
+        load(path)
+    with pytest.raises(WrongPassphrase, match="does not open with this passphrase") as caught:
+        load(path, lambda _: "battery staple")
+    assert caught.value.message == f"{path}: does not open with this passphrase; give the one it was saved with"
+    key_file.save(path, key, None)
+    assert path.read_text() == key.secret.hex() + "\n"
+    assert list(path.parent.iterdir()) == [path]
+
+
+@pytest.mark.usefixtures("cheap")
+def test_nobody_is_asked_for_the_passphrase_of_a_key_that_is_not_sealed(path: Path) -> None:
+    def ask(path: Path) -> str:
+        raise AssertionError("asked")
+
+    key = load_or_create(path, ask)
+    assert load(path, ask).public == key_file.public(path) == key.public
+
+
+@pytest.mark.usefixtures("cheap")
+def test_sealing_replaces_the_file_that_a_link_names(tmp_path: Path, path: Path) -> None:
+    path.symlink_to(put(tmp_path / "elsewhere", SECRET))
+    key_file.save(path, load(path), WORDS)
+    assert path.is_symlink()
+    assert SECRET not in (tmp_path / "elsewhere").read_text()
+    assert load(path, lambda _: WORDS).public == PrivateKey(bytes.fromhex(SECRET)).public
+
+
+@pytest.mark.parametrize("text", ["{", "{}", '{"format": "enc-key", "version": 2, "public": ""}'])
+def test_a_damaged_sealed_file(path: Path, text: str) -> None:
+    put(path, text)
+    for read in (load, load_or_create, key_file.public):
+        with pytest.raises(MisuseError, match="is not a complete key file, restore it from a copy"):
+            read(path)

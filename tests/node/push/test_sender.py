@@ -13,6 +13,7 @@ from msgspec import structs
 
 from enc.core.errors import InternalError, Unavailable
 from enc.core.primitives.sealing import push_key
+from enc.core.primitives.signer import SignerUnavailable
 from enc.core.session.envelope import open_push
 from enc.node.config import NodeConfig
 from enc.node.push import sender as module
@@ -34,6 +35,7 @@ from enc.node.push.sender_pipe import (
 from enc.node.push.supervisor import PushSupervisor
 from enc.node.store.push_interface import DeliveryResult, DueBatch, PushBatch, PushResult
 from enc.runtime.backoff import RetryPauses
+from tests.client.keys.opaque_signer import OpaqueSigner
 from tests.core.world import person
 from tests.node.sender_world import NODE, PATIENCE_S, SenderWorld
 
@@ -254,6 +256,18 @@ def test_a_delivery_opens_as_the_kernel_says() -> None:
 # The node's side
 
 
+class WaitingSigner(OpaqueSigner):
+    """Does not answer the first `failures` requests."""
+
+    failures = 0
+
+    def ecdh(self, public: bytes, /) -> bytes:
+        if self.failures:
+            self.failures -= 1
+            raise SignerUnavailable("the signer does not answer")
+        return super().ecdh(public)
+
+
 class Side:
     """`PushSupervisor` with a process that the test simulates."""
 
@@ -272,7 +286,8 @@ class Side:
 
         monkeypatch.setattr(subprocess, "Popen", start)
         config = structs.replace(NodeConfig(), push=structs.replace(NodeConfig().push, interval_s=0.01))
-        self.senders = PushSupervisor(config, NODE, lambda: True, self.settle)
+        self.signer = WaitingSigner(NODE)
+        self.senders = PushSupervisor(config, self.signer, lambda: True, self.settle)
 
     def settle(self, outcomes: Sequence[PushResult]) -> None:
         with self.changed:
@@ -319,6 +334,32 @@ hear()
     key = push_key(NODE, person("vera").public).hex()
     assert side.settled == [DeliveryResult(1, 2, 3, key[:60])]
     assert side.started == 1
+
+
+def test_a_key_is_given_once_the_signer_answers_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(parent, "SIGNER_PAUSE_S", 0.001)
+    program = f"""{TALK}
+say(AskKey(bytes.fromhex("{person("vera").public.hex()}")))
+say(DeliveryResults((DeliveryResult(1, 2, 3, hear().key.hex()[:60]),)))
+hear()
+hear()
+"""
+    side = Side(monkeypatch, program)
+    side.signer.failures = 3
+    side.senders.start()
+    side.until(lambda: bool(side.settled))
+    side.senders.close()
+    key = push_key(NODE, person("vera").public).hex()
+    assert side.settled == [DeliveryResult(1, 2, 3, key[:60])]
+
+
+def test_a_node_stops_while_the_signer_does_not_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    side = Side(monkeypatch, f'{TALK}\nsay(AskKey(bytes.fromhex("{person("vera").public.hex()}")))\nhear()')
+    side.signer.failures = 1 << 30
+    side.senders.start()
+    side.until(lambda: side.started > 0)
+    side.senders.close()
+    assert side.settled == []
 
 
 @pytest.mark.parametrize(

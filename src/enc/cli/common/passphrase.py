@@ -1,4 +1,6 @@
-"""Passphrases and private keys: read from a terminal or the environment, never from an argument."""
+"""Passphrases and private keys: read from a terminal, the environment, or a place that it names;
+never from an argument.
+"""
 
 import getpass
 import os
@@ -26,14 +28,19 @@ def load_identity(path: Path | str) -> "Identity":
 
 def for_key_file(path: Path | str) -> str:
     """Return the passphrase that opens a key file."""
-    return given() or ask(f"Passphrase of {path}: ", f"{path}: needs a passphrase: set {VARIABLE}, or use a terminal")
+    return given() or ask(
+        f"Passphrase of {path}: ",
+        f"{path}: needs a passphrase: set {VARIABLE} or {VARIABLE}_COMMAND, or use a terminal",
+    )
 
 
 def given(variable: str = VARIABLE) -> str | None:
-    found = os.environ.get(variable)
-    if found == "":
-        raise MisuseError(f"{variable} is empty: set a passphrase, or unset the variable to use none")
-    return found
+    """Return the passphrase in the variable, or from the file descriptor, command or credential that
+    the same variable with the suffix _FD, _COMMAND or _CREDENTIAL names.
+    """
+    from enc.runtime.keys.passphrase_source import from_environment
+
+    return from_environment(variable)
 
 
 def new(variable: str = VARIABLE) -> str:
@@ -61,6 +68,8 @@ def optional() -> str | None:
 def share(passphrase: str | None) -> None:
     """Put a passphrase into the environment of the processes that this one starts."""
     if passphrase is not None:
+        for suffix in ("_FD", "_COMMAND", "_CREDENTIAL"):
+            os.environ.pop(VARIABLE + suffix, None)
         os.environ[VARIABLE] = passphrase
 
 

@@ -1,9 +1,9 @@
-"""`enc node`: run a node, show its settings and its key, check and back up its data. See also `node_queues`."""
+"""`enc node`: run a node, show its settings, check and back up its data. See also `node_key` and `node_queues`."""
 
 import json
 import os
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import groupby
 from pathlib import Path
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from enc.cli.common import exits
+from enc.cli.common import exits, passphrase
 from enc.cli.common.exits import one_line
 from enc.core.errors import MisuseError
 from enc.node.config import SECTIONS, NodeConfig, Setting, describe, load_with_sources
@@ -42,6 +42,13 @@ Host = Annotated[str | None, typer.Option(metavar="ADDRESS", help="Address to li
 # Numbers and choices are read as text here, so that an invalid one is rejected as in the file.
 Port = Annotated[str | None, typer.Option(metavar="PORT", help="Port; 0 takes a free one. Default: 7700.")]
 Dev = Annotated[bool | None, typer.Option("--dev/--no-dev", help="Allow private endpoints, lift rate limits.")]
+PassphraseFd = Annotated[
+    str | None,
+    typer.Option("--passphrase-fd", metavar="N", help="File descriptor with the passphrase of a sealed key file."),
+]
+PassphraseCommand = Annotated[
+    str | None, typer.Option("--passphrase-command", metavar="CMD", help="Command that prints the passphrase.")
+]
 LogLevel = Annotated[str | None, typer.Option(metavar="LEVEL", help="debug, info, warning or error. Default: info.")]
 LogFormatFlag = Annotated[str | None, typer.Option(metavar="FORMAT", help="json or console. Default: json.")]
 RegistryId = Annotated[str | None, typer.Option("--registry", metavar="ID", help="Registry whose lookups to serve.")]
@@ -58,16 +65,19 @@ def run(
     log_level: LogLevel = None,
     log_format: LogFormatFlag = None,
     registry: RegistryId = None,
+    passphrase_fd: PassphraseFd = None,
+    passphrase_command: PassphraseCommand = None,
 ) -> None:
     """Run a node until a signal. The first line on stdout holds its URL; logs are written to stderr.
 
     SIGTERM or Ctrl-C stops it gracefully, with exit code 0; a second one ends it at once.
     """
+    flags = {"key.passphrase_fd": passphrase_fd, "key.passphrase_command": passphrase_command}
     with exits.exit_on_error(NAME):
-        settings, _ = load(config, data, host, port, dev, log_level, log_format, registry)
+        settings, _ = load(config, data, host, port, dev, log_level, log_format, registry, more=flags)
         from enc.node import main
 
-        code = main.run(settings)
+        code = main.run(settings, ask_passphrase)
     raise typer.Exit(code)
 
 
@@ -145,14 +155,11 @@ def compact(config: ConfigFile = None, data: Data = None) -> None:
     typer.echo(f"{path}: {done.after:,} bytes, before {done.before:,}")
 
 
-@app.command(epilog=epilog_with("Example: enc node key --data /var/lib/enc"))
-def key(config: ConfigFile = None, data: Data = None) -> None:
-    """Print the node's public key (seq_pub). The first `enc node run` creates it."""
-    from enc.node.ops import key_file
+def ask_passphrase(path: Path) -> str:
+    """Return the passphrase of the node's key file, if no setting names a place that has it."""
+    from enc.node.ops.signer import HINT
 
-    with exits.exit_on_error(NAME):
-        found = key_file.load(load(config, data)[0].key_path)
-    typer.echo(found.public.hex())
+    return passphrase.given() or passphrase.ask(f"Passphrase of {path}: ", f"key file {path}: is sealed; {HINT}")
 
 
 def load(
@@ -164,8 +171,11 @@ def load(
     log_level: str | None = None,
     log_format: str | None = None,
     registry: str | None = None,
+    more: Mapping[str, Any] | None = None,
 ) -> tuple[NodeConfig, Any]:
+    """Return the settings and their sources. `more`: further flags, by the names of their settings."""
     flags = {"data": data, "host": host, "port": port, "dev": dev, "log_level": log_level, "log_format": log_format}
+    flags |= more or {}
     flags["registry.enclave"] = registry
     return load_with_sources(path, os.environ, flags)
 
@@ -225,11 +235,11 @@ def _enclave_id(text: str) -> bytes:
 
 def _check(settings: NodeConfig, chosen: list[bytes], jobs: int | None) -> "Report":
     from enc.node.fsck import check_file
-    from enc.node.ops import key_file
+    from enc.node.ops.signer import public_key
     from enc.node.store.sqlite.connection import open_existing
 
     open_existing(settings.store_path).close()  # the store's error comes before the key's
-    seq_pub = key_file.load(settings.key_path).public
+    seq_pub = public_key(settings)
     with _progress(settings.store_path, chosen) as advance:
         return check_file(settings.store_path, seq_pub, chosen, advance, jobs)
 

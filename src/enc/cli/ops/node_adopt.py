@@ -92,12 +92,12 @@ def mark_restored(config: ConfigFile = None, data: Data = None) -> None:
 @contextmanager
 def _opened(settings: NodeConfig) -> "Iterator[tuple[SqliteStore, bytes]]":
     """Open the store of a node that does not run; yield it, and the node's public key."""
-    from enc.node.ops import key_file
+    from enc.node.ops.signer import public_key
     from enc.node.store.sqlite.connection import open_existing
     from enc.node.store.sqlite.store import SqliteStore
 
     open_existing(settings.store_path).close()  # SqliteStore would create an empty store at a wrong path
-    seq_pub = key_file.load(settings.key_path).public
+    seq_pub = public_key(settings)
     with closing(SqliteStore(settings.store_path)) as store:
         yield store, seq_pub
 

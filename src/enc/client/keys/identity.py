@@ -5,11 +5,11 @@ import secrets
 from pathlib import Path
 from typing import get_args
 
-from enc.client.keys.key_file import MAX_SIZE, PassphraseNeeded, WrongPassphrase, format_key, parse_key
 from enc.core.errors import MisuseError
 from enc.core.primitives.signer import Signer
 from enc.core.primitives.signing import CURVE_ORDER, Alg, PrivateKey
 from enc.runtime import private_file
+from enc.runtime.keys.key_file import MAX_SIZE, PassphraseNeeded, WrongPassphrase, format_key, parse_key
 
 __all__ = ["Identity", "PassphraseNeeded", "Signer", "WrongPassphrase"]
 

@@ -7,11 +7,16 @@ on another machine, in a device. Only signatures, shared points and derived keys
 from collections.abc import Sequence
 from typing import Protocol, runtime_checkable
 
+from enc.core.errors import Unavailable
 from enc.core.primitives.signing import Alg
 
 
+class SignerUnavailable(Unavailable):
+    """A signer outside this process does not answer. Has its parent's code on the wire."""
+
+
 class Signer(Protocol):
-    """Holds a private key and uses it for its owner. Every method may raise Unavailable."""
+    """Holds a private key and uses it for its owner. Every method may raise SignerUnavailable."""
 
     @property
     def public(self) -> bytes:
@@ -39,4 +44,6 @@ class Signer(Protocol):
 class BatchSigner(Signer, Protocol):
     """A signer for which one request with many digests costs less than many requests."""
 
-    def sign_all(self, alg: Alg, digests: Sequence[bytes], /) -> list[bytes]: ...
+    def sign_all(self, alg: Alg, digests: Sequence[bytes], /) -> list[bytes]:
+        """Sign each digest; return the signatures in the same order."""
+        ...

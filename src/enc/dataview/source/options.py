@@ -11,8 +11,8 @@ identity             all enclaves of an identity (hex) that the registry lists
 enclavesFile         a file with one id per line, in addition or alone; read again whenever nodes are
                      asked
 keyFile              the reader's identity; without one, only public enclaves can be read. A sealed
-                     file is opened with the passphrase in the variable ENC_PASSPHRASE, on every
-                     machine that reads
+                     file is opened with the passphrase in the variable ENC_PASSPHRASE, or from the
+                     command or credential that it names, on every machine that reads
 pins                 directory of what is known about each enclave; without one, each process starts
                      without
 startingSeq          `earliest` (default), `latest`, or a seq: where a stream or a batch begins
@@ -30,7 +30,6 @@ onUnreachable        `fail` (default), or `mark`: events that cannot be read bec
                      quarantine
 """
 
-import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Literal, TypeVar
@@ -43,6 +42,7 @@ from enc.core.log.filter import MAX_AUTHORS, MAX_TYPES
 from enc.core.primitives.encoding import MAX_INT, unhex
 from enc.dataview.rows.verify import VerifyMode, parse_verify
 from enc.dataview.source.output_mode import OutputMode
+from enc.runtime.keys.passphrase_source import from_environment
 
 MAX_EVENTS = 100_000
 PER_PARTITION = 20_000
@@ -104,7 +104,7 @@ class SourceOptions(Struct, frozen=True, kw_only=True):
     def _identity(self) -> Identity | None:
         if self.key_file is None:
             return None
-        return Identity.load(self.key_file, os.environ.get(PASSPHRASE) or None)
+        return Identity.load(self.key_file, from_environment(PASSPHRASE))
 
     def _registry(self) -> Registry | None:
         if self.registry is None or self.registry_enclave is None:

@@ -18,7 +18,7 @@ from msgspec import ValidationError
 
 from enc.core.errors import EncError
 from enc.core.primitives.sealing import push_key
-from enc.core.primitives.signer import Signer
+from enc.core.primitives.signer import Signer, SignerUnavailable
 from enc.node.config import NodeConfig
 from enc.node.push.sender_pipe import (
     LENGTH,
@@ -38,6 +38,8 @@ from enc.runtime.backoff import RetryPauses
 
 STOP_S = 5.0
 """How long a sender may take to stop before it is killed."""
+SIGNER_PAUSE_S = 0.25
+"""Pause between two requests to a signer that does not answer."""
 PAUSES = RetryPauses(first_s=1.0, max_s=60.0)
 """Pauses between two starts of a sender that keeps dying."""
 
@@ -178,6 +180,8 @@ class PushSupervisor:
             process.write(self._start_message)
             while (message := process.read()) is not None:
                 answer = self._answer(message)
+                if answer is None:
+                    break
                 was_useful |= answer == ResultsStored(True)
                 process.write(answer)
         finally:
@@ -187,9 +191,11 @@ class PushSupervisor:
             self._process = None
         return was_useful
 
-    def _answer(self, message: FromSender) -> Key | ResultsStored:
+    def _answer(self, message: FromSender) -> Key | ResultsStored | None:
+        """Return the answer; None if the node stops before there is one."""
         if isinstance(message, AskKey):
-            return Key(message.identity, self._key_of(message.identity))
+            key = self._key_of(message.identity)
+            return None if key is None else Key(message.identity, key)
         try:
             self._store_results(message.results)
         except EncError as e:
@@ -200,14 +206,19 @@ class PushSupervisor:
             return ResultsStored(False)
         return ResultsStored(True)
 
-    def _key_of(self, identity: bytes) -> bytes:
+    def _key_of(self, identity: bytes) -> bytes | None:
         """Return the key for an identity's deliveries; empty if the identity is not a public key,
-        since any 32 bytes may be granted rights.
+        since any 32 bytes may be granted rights. Waits while the signer does not answer; None if the
+        node stops meanwhile.
         """
-        try:
-            return push_key(self._key, identity)
-        except (EncError, ValueError):
-            return b""
+        while True:
+            try:
+                return push_key(self._key, identity)
+            except SignerUnavailable:
+                if self._stopping.wait(SIGNER_PAUSE_S):
+                    return None
+            except (EncError, ValueError):
+                return b""
 
 
 def start_message(config: NodeConfig, seq_pub: bytes) -> Start:

@@ -11,6 +11,8 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
+from contextlib import suppress
+from functools import partial
 from queue import Empty, SimpleQueue
 from typing import TypeVar
 
@@ -23,7 +25,7 @@ from enc.core.log.receipt import build_receipt
 from enc.core.machine import enclave as machine
 from enc.core.machine.early_tree import EarlyTree
 from enc.core.machine.state import EnclaveState
-from enc.core.primitives.signer import Signer
+from enc.core.primitives.signer import BatchSigner, Signer, SignerUnavailable
 from enc.core.primitives.types import Commit, Event, Receipt
 from enc.core.rules.content import revised_id
 from enc.core.rules.manifest_header import read_bundle_rules
@@ -39,6 +41,7 @@ from enc.node.sequence.damage import DamagedEnclaves, write_in_parts
 from enc.node.sequence.long_judgement import LongJudgement
 from enc.node.sequence.preparation import Preparation
 from enc.node.sequence.recipients import RecipientCache
+from enc.node.sequence.sign_ahead import AheadSigner, expected_digests
 from enc.node.sequence.state_cache import StateCache
 from enc.node.store.damage import DamagedData, damaged_enclave
 from enc.node.store.spent_requests import SpentRequest
@@ -106,7 +109,8 @@ class Sequencer:
         monotonic: Callable[[], float] | None = None,
     ) -> None:
         """`clock`: Unix milliseconds. `monotonic`: seconds, to detect jumps of `clock`."""
-        self._store, self._key, self._clock = store, key, clock
+        self._ahead = AheadSigner(key) if isinstance(key, BatchSigner) else None
+        self._store, self._key, self._clock = store, self._ahead or key, clock
         self._deliver, self._publish, self._observe_write, self._maintain = deliver, publish, observe_write, maintain
         self._states = StateCache(store) if states is None else states
         self._settings = settings
@@ -114,7 +118,7 @@ class Sequencer:
         self._queue: SimpleQueue[Sequence[AdmittedCommit] | Callable[[], None] | None] = SimpleQueue()
         self._cache = NodeCache()
         self._recipients = RecipientCache(store)
-        self._steps = StepBuilder(key, self._recipients)
+        self._steps = StepBuilder(self._key, self._recipients)
         self._holds = MigrateHolds()
         long_judgement = LongJudgement(store, key.public, clock, self._states, self._cache, settings.quota)
         self._preparation = Preparation(long_judgement.judge, self._states)
@@ -180,9 +184,10 @@ class Sequencer:
         self._guard.record(shown)
 
     def probe(self) -> None:
-        """Write an empty batch, which records no time; raises if the store fails or the clock is wrong.
-        Call it on the sequencer's thread.
+        """Write an empty batch, which records no time, and use the key; raises if the store or the signer
+        fails or the clock is wrong. Call it on the sequencer's thread.
         """
+        self._key.ecdh(self._key.public)
         self._guard.check(self._clock())
         self._store.write([], 0)
 
@@ -271,6 +276,7 @@ class Sequencer:
         try:
             self._guard.check(batch.now)
             self._find_committed(admitted, batch)
+            self._sign_ahead(admitted, batch)
             outcomes = [(each, self._outcome(each, batch)) for each in admitted]
             failure = self._write(batch)
             outcomes = [(each, batch.damaged.get(each.commit.enclave, outcome)) for each, outcome in outcomes]
@@ -298,6 +304,18 @@ class Sequencer:
                     batch.committed |= self._store.committed_among([commit])
                 except DamagedData as e:
                     batch.unreadable[commit.hash] = e
+
+    def _sign_ahead(self, admitted: Sequence[AdmittedCommit], batch: CommitBatch) -> None:
+        """If the signer is another process, have it sign the whole batch at once."""
+        if self._ahead is not None and not self._settings.is_read_only:
+            commits = (each.commit for each in admitted if each.commit.hash not in batch.committed)
+            expected = expected_digests(commits, partial(self._state, batch), batch.now, self._key.public)
+            self._ahead.prepare(expected)
+
+    def _state(self, batch: CommitBatch, enclave: bytes) -> EnclaveState | None:
+        with suppress(Exception):  # the commits themselves get and log the error
+            return self._overlay(enclave, batch).state
+        return None
 
     def _outcome(self, admitted: AdmittedCommit, batch: CommitBatch) -> Receipt | EncError:
         try:
@@ -421,7 +439,11 @@ class Sequencer:
             if time.perf_counter() - began >= SEAL_S:
                 self._is_sealing = True
                 break
-            self._try_to_seal(enclave, batch)
+            try:
+                self._try_to_seal(enclave, batch)
+            except SignerUnavailable:  # the accepted commits of the batch are signed; bundles can wait
+                self._is_sealing = True
+                break
         if self._is_sealing:
             self._seal_due = time.perf_counter() + SEAL_PAUSE_S
 

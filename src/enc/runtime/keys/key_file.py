@@ -1,4 +1,4 @@
-"""The file that holds a person's private key: JSON, plain, or sealed with a passphrase.
+"""The file that holds a private key: JSON, plain, or sealed with a passphrase.
 
     {"format": "enc-key", "version": 1, "public": hex64, "secret": hex64}
 
@@ -100,6 +100,14 @@ def parse_key(path: Path, raw: bytes, passphrase: str | None) -> PrivateKey:
     if key is None or key.public.hex() != body.public:
         refuse(path, "its public key is not that of its secret; restore it from a copy")
     return key
+
+
+def public_key(path: Path, raw: bytes) -> bytes:
+    """Return the public key that a key file names, without its passphrase."""
+    try:
+        return unhex(_read(raw).public, 32, "public")
+    except PeerError as e:
+        refuse(path, f"is not a complete key file, restore it from a copy: {e.message}")
 
 
 def _read(raw: bytes) -> _Body:
