@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     )
     from enc.client.evidence.check_evidence import check_evidence
     from enc.client.evidence.evidence import Evidence, load_evidence
-    from enc.client.keys.identity import Identity, PassphraseNeeded, Signer, WrongPassphrase
+    from enc.client.keys.identity import Identity, PassphraseNeeded, Signer, SocketSigner, WrongPassphrase
     from enc.client.receive.receiver import Gap, PushReceiver, ReceiverSettings
     from enc.client.registry.registry_client import Registry, Resolution
     from enc.client.verify.facts import EventFact, StateFact
@@ -90,6 +90,7 @@ __all__ = [
     "Row",
     "Signer",
     "Slot",
+    "SocketSigner",
     "SplitBrain",
     "StateFact",
     "Statement",
@@ -132,7 +133,7 @@ _NAMES = {
     "Rollback SplitBrain TimedOut TooManyMoves Unreachable",
     "evidence.check_evidence": "check_evidence",
     "evidence.evidence": "Evidence load_evidence",
-    "keys.identity": "Identity PassphraseNeeded Signer WrongPassphrase",
+    "keys.identity": "Identity PassphraseNeeded Signer SocketSigner WrongPassphrase",
     "receive.receiver": "Gap PushReceiver ReceiverSettings",
     "registry.registry_client": "Registry Resolution",
     "verify.facts": "EventFact StateFact",

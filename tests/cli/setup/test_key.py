@@ -1,17 +1,22 @@
 """`enc key`: key files, who may read them, and passphrases."""
 
 import json
+import os
+import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from enc.cli.common import passphrase
 from enc.cli.common.exits import MISUSE
+from enc.cli.common.failures import NO_ANSWER
 from enc.client import Identity
 from enc.core.errors import MisuseError
-from enc.runtime.keys import key_file
+from enc.runtime.keys import key_file, unix_socket
 from tests.cli.people import Person
+from tests.forked import Forked
 
 SECRET = "7a" * 32
 PUBLIC = Identity.from_secret(SECRET).hex
@@ -224,3 +229,45 @@ def test_a_private_key_that_is_given_as_an_argument_is_not_repeated(anybody: Per
 def test_an_empty_passphrase_in_the_environment_seals_nothing_and_makes_nothing(anybody: Person) -> None:
     assert "ENC_PASSPHRASE is empty" in anybody.refused("key", "new", code=2, ENC_PASSPHRASE="")["message"]
     assert not anybody.key().exists()
+
+
+# A signer
+
+
+@pytest.fixture
+def held(alice: Person, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """Yield the socket of a process that holds alice's key."""
+    path = tmp_path_factory.mktemp("s") / "s.sock"
+    command = [sys.executable, "-c", "from enc.cli import main; main()", "key", "signer", str(alice.key())]
+    with Forked([*command, "--socket", path], stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        assert json.loads(process.stdout.readline())["socket"] == str(path)
+        yield path
+        process.terminate()
+
+
+def test_a_signer_stands_for_the_key_file(alice: Person, held: Path) -> None:
+    public = Identity.load(alice.key()).hex
+    alice.key().unlink()
+    assert alice.ask_json("key", "show", "--identity", str(held)) == [{"public": public, "file": str(held)}]
+    alice.ask("config", "set", "identity", str(held))
+    alice.ask("commit", "message", "by the signer")
+    assert alice.ask_json("query", "--type", "message")[-1]["content"] == "by the signer"
+    alice.ask("me", "create")
+    alice.ask("me", "add", "Diary", "It rained.")
+    assert alice.ask_json("me", "list")[0]["text"] == "It rained."
+
+
+def test_a_signer_gives_the_key_to_nobody(alice: Person, held: Path) -> None:
+    for command in (["export", "-", str(held)], ["passphrase", str(held), "--remove"]):
+        message = alice.refused("key", *command, code=MISUSE)["message"]
+        assert message.endswith("its signer does not reveal the private key; use the key file itself")
+    error = alice.refused("key", "signer", str(held), "--socket", "x.sock", code=MISUSE)
+    assert error["message"] == f"{held}: is the socket of a signer; give the key file"
+
+
+def test_a_signer_that_has_ended(alice: Person, tmp_path: Path) -> None:
+    with unix_socket.listen(tmp_path / "s.sock", os.geteuid()):
+        pass
+    error = alice.refused("key", "show", "--identity", str(tmp_path / "s.sock"), code=NO_ANSWER)
+    assert error["message"] == f"the signer at {tmp_path}/s.sock cannot be reached: Connection refused"

@@ -145,6 +145,31 @@ def export(
     ctx.emit({"public": identity.hex, "file": str(target)}, fields(public=identity.hex, file=str(target)))
 
 
+@command(
+    app,
+    "enc key signer --socket ./enc.sock",
+    "enc key signer ./work.key --socket ./enc.sock",
+    flags=("identity", *PROFILE),
+)
+def signer(
+    ctx: CommandContext,
+    socket: Annotated[Path, typer.Option("--socket", metavar="PATH", help="The Unix socket to create.")],
+    file: Existing = None,
+) -> None:
+    """Hold your private key and sign for your programs behind a Unix socket, until a signal.
+
+    Programs use the socket in place of the key file: `enc config set identity PATH`. Only your own user may connect.
+    """
+    from enc.runtime.keys import signer_server
+    from enc.runtime.logs import setup_logs
+
+    setup_logs("info", "console")
+    path = _existing(ctx, file)
+    if path.is_socket():
+        raise MisuseError(f"{path}: is the socket of a signer; give the key file")
+    signer_server.run(socket, None, lambda: passphrase.load_identity(path).private_key())
+
+
 def _existing(ctx: CommandContext, file: Path | None) -> Path:
     return Path(ctx.settings.get("identity")) if file is None else file
 

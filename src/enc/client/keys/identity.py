@@ -10,8 +10,9 @@ from enc.core.primitives.signer import Signer
 from enc.core.primitives.signing import CURVE_ORDER, Alg, PrivateKey
 from enc.runtime import private_file
 from enc.runtime.keys.key_file import MAX_SIZE, PassphraseNeeded, WrongPassphrase, format_key, parse_key
+from enc.runtime.keys.socket_signer import SocketSigner
 
-__all__ = ["Identity", "PassphraseNeeded", "Signer", "WrongPassphrase"]
+__all__ = ["Identity", "PassphraseNeeded", "Signer", "SocketSigner", "WrongPassphrase"]
 
 SUB_KEY = "enc:sub-key"
 
@@ -45,12 +46,15 @@ class Identity:
 
     @classmethod
     def load(cls, path: Path | str, passphrase: str | None = None) -> "Identity":
-        """Load the identity in a key file.
+        """Load the identity in a key file, or of the signer that listens on a Unix socket.
 
         Raises PassphraseNeeded, WrongPassphrase, or MisuseError for any other fault. Rejects a file
-        that anyone except its owner could have read or changed.
+        that anyone except its owner could have read or changed. Raises SignerUnavailable if nothing
+        answers at a socket.
         """
         path = Path(path)
+        if path.is_socket():
+            return cls(SocketSigner(path))
         raw = private_file.read(path, MAX_SIZE)
         if raw is None:
             private_file.refuse(path, "there is no such file; give the path of a key file, or save a new key there")

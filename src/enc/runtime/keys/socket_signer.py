@@ -76,6 +76,8 @@ class _Connection:
     def close(self) -> None:
         self._socket.close()
 
+    __del__ = close  # identities are not closed, so their signers are not either
+
 
 class SocketSigner:
     """Signs through the process that listens at `path` (`enc node signer`, `enc key signer`).
