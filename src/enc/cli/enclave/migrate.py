@@ -11,6 +11,7 @@ from enc.cli.common.command import command
 from enc.cli.common.command_context import CommandContext
 from enc.cli.common.output import fields
 from enc.cli.enclave.archive import ProgressBar
+from enc.cli.enclave.migrate_all import migrate_all, moves_folder, print_step
 from enc.core.errors import MisuseError
 
 app = typer.Typer()
@@ -28,6 +29,7 @@ Loss = Annotated[
 @command(
     app,
     "enc migrate --to https://node.example",
+    "enc migrate --all --from https://old.example --to https://node.example",
     "enc migrate --force --archive backup.enc --to https://node.example",
     panel=PANEL,
 )
@@ -43,6 +45,10 @@ def migrate(
     ] = None,
     accept_loss: Loss = False,
     use: Annotated[bool, typer.Option("--use", help="The profile uses the new node from now on.")] = False,
+    all_: Annotated[bool, typer.Option("--all", help="All enclaves at the node that you have used and own.")] = False,
+    from_: Annotated[
+        str | None, typer.Option("--from", metavar="URL", help="With --all: the old node. Default: --node.")
+    ] = None,
 ) -> None:
     """Move your enclave to another node, and update the registry. After an interruption, run the same command again.
 
@@ -52,10 +58,19 @@ def migrate(
     """
     if force != (archive is not None):
         raise MisuseError("--force and --archive FILE: give both or neither")
+    if all_:
+        if force or which is not None:
+            raise MisuseError("--all: moves the enclaves of a node that answers; give neither ENCLAVE nor --force")
+        migrate_all(ctx, from_, to, source, accept_loss=accept_loss)
+        if use:
+            ctx.settings.store("node", to)
+        return
+    if from_ is not None:
+        raise MisuseError("--from: only with --all; for one enclave, give --node")
     more: dict[str, Any] = {"accept_loss": accept_loss, **({"url": to} if force else {})}
     with ctx.client_as(ctx.identity(), **more) as client, ProgressBar(ctx.is_terminal) as bar:
-        enclave, report_step = client.enclave(which or ctx.settings.get("enclave")), partial(_print_step, ctx)
-        found = enclave.migrate(to, _folder(), archive=archive, source=source, tell=report_step, progress=bar.show)
+        enclave, report_step = client.enclave(which or ctx.settings.get("enclave")), partial(print_step, ctx)
+        found = enclave.migrate(to, moves_folder(), archive=archive, source=source, tell=report_step, progress=bar.show)
     if use:
         ctx.settings.store("node", to)
     ctx.emit(
@@ -69,20 +84,6 @@ def migrate(
         },
         f"{found.migrate.enclave.hex()} is at {to}: {found.head.ts} bundles",
     )
-
-
-def _folder() -> Path:
-    from enc.client.verify.pins import default_directory
-
-    return default_directory().parent / "moves"
-
-
-def _print_step(ctx: CommandContext, step: str, what: str) -> None:
-    """Print a line for each step: on stdout for programs, on stderr for people."""
-    if ctx.as_json:
-        ctx.emit({"step": step, "what": what}, "")
-    else:
-        ctx.note(f"{step:<8}  {what}")
 
 
 @command(app, "enc follow", f"enc follow {_ID}", "enc follow --at https://node.example --accept-loss", panel=PANEL)

@@ -38,6 +38,7 @@ from enc.client.link.enclave_reader import BundleIds, EnclaveReader
 from enc.client.link.sequencer_lookup import fetch_history
 from enc.client.migration.import_order import OnStep
 from enc.client.migration.migrate import Moved, Mover, former_heads
+from enc.client.migration.preflight import may_migrate
 from enc.client.registry.register import EnclaveDescription, register_enclave, register_identity, register_node
 from enc.client.registry.registry_client import Registry, Resolution
 from enc.client.subscribe.feed import Feed
@@ -505,6 +506,10 @@ class AsyncEnclave(Writes[Coroutine[Any, Any, Receipt]]):
         setup, description = self._client._setup, EnclaveDescription(app, desc, meta)
         heads = former_heads(None, None if archive is None else Path(archive))
         return await self._run(register_enclave(setup.required_registry(), self._reader, description, heads))
+
+    async def may_migrate(self) -> bool:
+        """Return whether this identity may move the enclave: whether it is an owner."""
+        return await self._run(may_migrate(self._reader))
 
     async def migrate(
         self,

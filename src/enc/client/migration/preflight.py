@@ -6,6 +6,7 @@ import msgspec
 from msgspec import Struct
 from msgspec.json import Decoder
 
+from enc.client.link.enclave_reader import EnclaveReader
 from enc.client.link.node_link import NodeLink
 from enc.client.verify.decode_answers import read
 from enc.client.wire.flow import Call, Flow, Pause
@@ -63,6 +64,15 @@ class NodeTerms(Struct, frozen=True):
 
 
 _terms = Decoder(NodeTerms)
+
+
+def may_migrate(reader: EnclaveReader) -> Flow[bool]:
+    """Return whether the client's identity may move the enclave, as its node says."""
+    try:
+        yield from reader.session.ask("/checkpoint", "Checkpoint", {"hold": 0})
+    except Unauthorized:
+        return False
+    return True
 
 
 def fetch_terms(node: NodeLink) -> Flow[NodeTerms]:
