@@ -199,6 +199,7 @@ def test_one_that_is_stopped_holds_up_the_first_operation_alone(process: Running
     for _ in range(100):
         with pytest.raises(SignerUnavailable, match=r"does not answer within 0\.05 seconds"):
             signer.ecdh(OTHER.public)
+        signer._timeout_s = PATIENCE_S  # an operation that waited again would say so
     process.resume()
     changes.until(2)
     assert signer.ecdh(OTHER.public) == KEY.ecdh(OTHER.public)
