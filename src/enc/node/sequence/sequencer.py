@@ -11,6 +11,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
+from functools import partial
 from queue import Empty, SimpleQueue
 from typing import TypeVar
 
@@ -40,7 +41,7 @@ from enc.node.sequence.long_judgement import LongJudgement
 from enc.node.sequence.preparation import Preparation
 from enc.node.sequence.recipients import RecipientCache
 from enc.node.sequence.state_cache import StateCache
-from enc.node.store.damage import DamagedData, damaged_enclave
+from enc.node.store.damage import DamagedData
 from enc.node.store.spent_requests import SpentRequest
 from enc.node.store.steps import Step
 from enc.node.store.store_interface import Store
@@ -116,7 +117,8 @@ class Sequencer:
         self._recipients = RecipientCache(store)
         self._steps = StepBuilder(key, self._recipients)
         self._holds = MigrateHolds()
-        long_judgement = LongJudgement(store, key.public, clock, self._states, self._cache, settings.quota)
+        spending = partial(Spending, store, settings.quota)
+        long_judgement = LongJudgement(store, key.public, self._states, self._cache, self._check_accepts, spending)
         self._preparation = Preparation(long_judgement.judge, self._states)
         self._is_sealing, self._seal_due = False, 0.0
         """Whether overdue bundles are left for the next batch."""
@@ -273,7 +275,7 @@ class Sequencer:
             self._find_committed(admitted, batch)
             outcomes = [(each, self._outcome(each, batch)) for each in admitted]
             failure = self._write(batch)
-            outcomes = [(each, batch.damaged.get(each.commit.enclave, outcome)) for each, outcome in outcomes]
+            outcomes = [(each, batch.failed.get(each.commit.enclave, outcome)) for each, outcome in outcomes]
         except EncError as e:
             outcomes, failure = [(each, e) for each in admitted], e
         except Exception as e:
@@ -336,16 +338,16 @@ class Sequencer:
             self._states.forget(enclave)
         return None
 
-    def _set_apart(self, batch: CommitBatch, damaged: Mapping[bytes, DamagedData]) -> None:
+    def _set_apart(self, batch: CommitBatch, errors: Mapping[bytes, EncError]) -> None:
         """Take what was not written out of the batch."""
-        for enclave, error in damaged.items():
-            self._damaged.add(enclave, batch.now, error)
+        for enclave, error in errors.items():
+            is_damaged = isinstance(error, DamagedData)
+            batch.failed[enclave] = self._damaged.add(enclave, batch.now, error.message) if is_damaged else error
             self._states.forget(enclave)
             self._recipients.forget(enclave)
             batch.overlays.pop(enclave, None)
-            batch.damaged[enclave] = damaged_enclave()
-        if damaged:
-            batch.steps = [step for step in batch.steps if step.transition.state.enclave not in damaged]
+        if errors:
+            batch.steps = [step for step in batch.steps if step.transition.state.enclave not in errors]
 
     def _fail(self, batch: CommitBatch, error: EncError) -> EncError:
         for enclave in (*batch.overlays, *batch.unloaded):
@@ -358,8 +360,7 @@ class Sequencer:
     def _sequence(self, admitted: AdmittedCommit, batch: CommitBatch) -> Event:
         """Return the event that the commit becomes, as a step of the batch that is not durable yet."""
         commit = admitted.commit
-        if self._damaged.has(commit.enclave, batch.now):
-            raise damaged_enclave()
+        self._damaged.check(commit.enclave, batch.now)
         if commit.hash in batch.unreadable:
             raise batch.unreadable[commit.hash]
         overlay = self._overlay(commit.enclave, batch)
@@ -394,6 +395,15 @@ class Sequencer:
         if self._settings.is_read_only:
             raise signs_nothing()
 
+    def _check_accepts(self, commit: Commit) -> int:
+        """Return the time; raise if a commit of its enclave would be rejected now, whatever it says."""
+        now = self._clock()
+        self._guard.check(now)
+        self._check_signs()
+        self._damaged.check(commit.enclave, now)
+        self._holds.check(commit, now)
+        return now
+
     def _judge(self, admitted: AdmittedCommit, state: EnclaveState, overlay: BatchOverlay) -> tuple[Effects, EarlyTree]:
         known = admitted.judgement
         effects = None if known is None else known.effects_in(state)
@@ -415,7 +425,12 @@ class Sequencer:
             return
         self._is_sealing = False
         most = MAX_SEALS + len(self._unsealed) + len(self._damaged)
-        for enclave in self._store.overdue(batch.now, most):
+        try:
+            overdue = self._store.overdue(batch.now, most)
+        except DamagedData as e:  # sealing must not fail the batch
+            _log.error("seal_failed", reason=e.message)
+            return
+        for enclave in overdue:
             if enclave in self._unsealed or self._damaged.has(enclave, batch.now):
                 continue
             if time.perf_counter() - began >= SEAL_S:
@@ -431,7 +446,7 @@ class Sequencer:
         except Unavailable as e:
             if not isinstance(e, DamagedData):
                 raise
-            self._damaged.add(enclave, batch.now, e)
+            self._damaged.add(enclave, batch.now, e.message)
             batch.overlays.pop(enclave, None)
         except Exception as e:  # one damaged enclave must not stop the others; fsck reports more
             internal_error(e, "seal")
