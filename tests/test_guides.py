@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from enc.dataview.views.typed_view import parse_typed_view
 from enc.dataview.views.view_file import check_view, parse_view
 from tests.documents import ROOT, blocks, text_of
 
@@ -61,7 +62,10 @@ def test_the_verdicts_are_those_that_it_tells(outputs: list[str]) -> None:
 
 @pytest.mark.parametrize("name", ["docs/guide-data-engineer.md", "docs/dataview.md"])
 def test_views_in_sql_are_such_as_the_pipeline_takes(name: str) -> None:
-    found = [parse_view(block.text, f"view_{n}", "gold") for n, block in enumerate(blocks(name, "sql"))]
+    found = [
+        parse_typed_view(block.text, f"view_{n}", ROOT) or parse_view(block.text, f"view_{n}", "gold")
+        for n, block in enumerate(blocks(name, "sql"))
+    ]
     assert found
     for view in found:
         check_view(view)
