@@ -2,6 +2,7 @@
 
 import os
 import signal
+import sqlite3
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -9,7 +10,8 @@ from typing import Any
 import pytest
 
 from enc.core.errors import MisuseError, Unavailable
-from enc.node.fsck import check_file, file_check
+from enc.node.fsck import check_file, file_check, report
+from enc.node.store.sqlite.connection import PAGE_BYTES
 from enc.node.store.sqlite.store import SqliteStore
 from enc.node.store.sqlite.store_snapshot import open_snapshot
 from enc.runtime.locks import FileLock
@@ -56,6 +58,30 @@ def test_a_running_node_writes_meanwhile(tmp_path: Path, monkeypatch: pytest.Mon
         assert (report.differences, report.is_whole) == ([], False)
         assert check_file(path, NODE.public, enclaves[:1], write).is_whole, "it was not asked for the counts"
         assert found(path) == []
+
+
+def test_a_write_just_before_the_counts_is_no_difference(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "enc.db"
+    with closing(SqliteStore(path)) as store:
+        host = Host(store)
+        enclave = host.found()
+        check = report.check_counts
+
+        def write_first(*args: Any) -> Any:
+            host.send(enclave, "alice", "message", "late")
+            return check(*args)
+
+        monkeypatch.setattr(file_check, "check_counts", write_first)
+        assert found(path) == []
+
+
+def test_enclaves_that_cannot_be_listed_are_damage(damaged: Damaged) -> None:
+    with closing(sqlite3.connect(damaged.path)) as db:
+        (page,) = db.execute("SELECT rootpage FROM sqlite_master WHERE name = 'sqlite_autoindex_enclaves_1'").fetchone()
+    raw = bytearray(damaged.path.read_bytes())
+    raw[(page - 1) * PAGE_BYTES : (page - 1) * PAGE_BYTES + 8] = b"\xff" * 8
+    damaged.path.write_bytes(raw)
+    assert any("integrity_check" in each for each in found(damaged.path))
 
 
 def test_a_snapshot_is_of_one_moment_and_read_only(tmp_path: Path) -> None:

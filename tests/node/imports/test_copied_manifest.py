@@ -11,6 +11,7 @@ import pytest
 from enc.client.evidence.check_evidence import check_evidence
 from enc.client.evidence.evidence import Evidence, EvidenceKind
 from enc.core.errors import InvalidProof, ReplayFailed, Unavailable
+from enc.core.log.commit import wire_commit
 from enc.core.log.event import wire_event
 from enc.core.primitives.types import Event
 from enc.node.fsck import check_store
@@ -19,7 +20,7 @@ from enc.node.store.sqlite.staging import SqliteStaging
 from tests.core.world import LIFETIME, person
 from tests.node.moving import archive_of, done, failure, force, log_of, migrate_commit
 from tests.node.moving import move as move_to
-from tests.node.served import SMALL, Clock, Enclave, Json, Served, good, sqlite
+from tests.node.served import SMALL, Clock, Enclave, Json, Served, bad, good, sqlite
 
 Nodes = tuple[Served, Served, Served]
 TIMEOUT = SMALL["bundle"]["timeout"]
@@ -196,14 +197,24 @@ def test_a_log_whose_adoption_fails_after_it_reached_the_disk_is_there(
     talk(at_a, 9)
     copy_manifest(at_a, b)
     a.submit(migrate_commit(at_a, b))
-    adopt = SqliteStaging.adopt
+    adopt, is_failing = SqliteStaging._adopt, list[bool]()
 
-    def fail(*args: Any) -> None:
-        adopt(*args)
+    def fail_after(*args: Any) -> Any:
+        after_commit = adopt(*args)
+        assert after_commit() is None
+        return lambda: fail()
+
+    def fail() -> None:
+        is_failing.append(True)
         raise Unavailable("the disk went away", retry_after_ms=1000)
 
     with monkeypatch.context() as patch:
-        patch.setattr(SqliteStaging, "adopt", fail)
+        patch.setattr(SqliteStaging, "_adopt", fail_after)
         assert failure(b, log_of(at_a)[-1], a.url)["code"] == "UNAVAILABLE"
-    talk(at_a.at(b), 1)
-    assert log_of(at_a.at(b))[0].sequencer == a.key.public
+    assert is_failing
+    at_b = at_a.at(b)
+    talk(at_b, 1)
+    assert log_of(at_b)[0].sequencer == a.key.public
+    repeated = at_b.commit("bob", "message", "once")
+    b.submit(repeated)
+    assert bad(b.post(wire_commit(repeated))).code == "DUPLICATE"

@@ -282,6 +282,26 @@ def test_a_reader_that_loaded_before_a_write_does_not_put_the_old_state_back(hos
     assert directory.get(enclave) is new
 
 
+def test_a_state_that_was_read_before_a_write_does_not_follow_one_that_left_memory(host: Host) -> None:
+    enclave, states = host.found(), host.sequencer._states
+    states.forget(enclave)
+    load, calls = host.store.load, list[bytes]()
+
+    def slow_load(enclave: bytes, policy: Policy | None = None) -> EnclaveState | None:
+        calls.append(enclave)
+        loaded = load(enclave, policy)
+        if len(calls) == 1:
+            host.send(enclave, "alice", "message", "meanwhile")
+            states._states.clear()  # it is evicted
+            states._weights.clear()
+        return loaded
+
+    host.store.load = slow_load  # type: ignore[method-assign]
+    state = states.get(enclave)
+    assert state is not None
+    assert state.seq == 1
+
+
 def test_the_store_may_fail_before_anything_is_judged(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
     enclave = host.found()
     commit = host.commit(enclave, "alice", "message", "one")

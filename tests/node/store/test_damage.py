@@ -11,6 +11,7 @@ from enc.core.errors import Unavailable
 from enc.core.log.commit import build_commit
 from enc.core.machine import enclave as machine
 from enc.core.primitives.types import Receipt
+from enc.node.ops import retention
 from enc.node.ops.retention import RetentionSweeper
 from enc.node.sequence.damage import FIRST_PAUSE_MS, MAX_PAUSE_MS, DamagedEnclaves, write_in_parts
 from enc.node.store.damage import DamagedData
@@ -187,6 +188,50 @@ def test_what_is_due_is_erased_in_the_others(world: World) -> None:
         RetentionSweeper(store, 0, 1000).run_if_due(world.now + AUTO_DELETE_MS)
         for name in ("first", "third"):
             assert all(event.content is None for event in store.events(world.enclaves[name], 1, 40))
+
+
+def test_more_contents_that_cannot_be_erased_than_one_call_erases(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(retention, "MAX_ERASED", 4)
+    victim = world.enclaves["victim"]
+    with closing(SqliteStore(world.path)) as store:
+        erase = store.erase
+
+        def fail(due: Sequence[tuple[bytes, bytes]]) -> None:
+            if any(enclave == victim for enclave, _ in due):
+                raise DamagedData("damaged", retry_after_ms=1)
+            erase(due)
+
+        monkeypatch.setattr(store, "erase", fail)
+        sweeper = RetentionSweeper(store, 0, 1000)
+        for _ in range(40):  # it goes on at once while there is more
+            sweeper.run_if_due(world.now + AUTO_DELETE_MS)
+        assert all(event.content is None for event in store.events(world.enclaves["third"], 1, 40))
+        assert all(event.content is not None for event in store.events(victim, 1, 40))
+
+
+def test_an_enclave_whose_id_cannot_be_read_stops_no_bundle_of_another(tmp_path: Path) -> None:
+    path = tmp_path / "enc.db"
+    with closing(SqliteStore(path)) as store:
+        host = Host(store)
+        enclaves = [host.found(meta={"text": f"{n} " + "x" * 3_000}) for n in range(40)]
+        now = host.now + 5_000
+    raw = path.read_bytes()
+    names = [each for each in range(0, len(raw), PAGE_BYTES) if b'"text":"20 xxx' in raw[each : each + PAGE_BYTES]]
+    for at in names:  # with rows of `enclaves` or of `events`
+        path.write_bytes(raw[:at] + b"\xff" * 8 + raw[at + 8 :])
+        with closing(SqliteStore(path)) as store:
+            host = Host(store)
+            host.now = now
+            assert len(store.overdue(now, 100)) >= 36
+            assert isinstance(host.run(host.commit(enclaves[0], "alice", "message", "one"))[0], Receipt)
+            sealed = store.load(enclaves[1])
+            assert sealed is not None
+            assert sealed.log.size == 1
+        path.write_bytes(raw)
+        path.with_name("enc.db-wal").unlink(missing_ok=True)
+    assert len(names) >= 2
 
 
 def test_the_others_are_purged(world: World) -> None:
