@@ -238,6 +238,29 @@ def test_a_start_that_two_keys_share_is_nobody_s(tmp_path: Path) -> None:
     assert found.identity == people[1].identity
 
 
+def test_a_prefix_of_a_contact_who_is_not_in_the_group(ann: Friend, friend: Friends) -> None:
+    cleo = introduced(ann, friend("cleo"), "cleo")
+    ann.one("invite", "plans", cleo.identity.hex[:8], "--no-notice")
+    assert standing(ann, cleo) == ("MEMBER", [])
+
+
+def test_a_member_named_by_a_prefix_is_shown_whole_unless_known(ann: Friend, bob: Friend) -> None:
+    assert ann.ask("group", "mute", "plans", bob.identity.hex[:8]).stderr == ""
+    ann.ask("me", "forget", "bob")
+    shown = ann.ask("group", "unmute", "plans", bob.identity.hex[:8]).stderr
+    assert shown == f"{bob.identity.hex[:8]} is {bob.identity.hex}\n"
+
+
+def test_groups_and_entries_are_named_by_prefixes(ann: Friend, bob: Friend) -> None:
+    sent = ann.one("say", "plans", "hello")
+    bob.one("react", ann.group[:8], sent["id"][:4], "+1")
+    bob.ask("group", "forget", "plans")
+    (entry,) = bob.ask_json("group", "read", f"{ann.group[:8]}…")
+    assert [each["text"] for each in entry["reactions"]] == ["+1"]
+    assert "no entry starts with this" in bob.refused("group", "react", ann.group, "a" * 63, "+1", code=2)["message"]
+    bob.one("add", "again", ann.group[:8])
+
+
 def test_a_group_is_found_by_its_id_too(ann: Friend, bob: Friend) -> None:
     bob.one("forget", "plans")
     assert "is named plans" in bob.refused("group", "read", "plans", code=2)["message"]

@@ -258,6 +258,14 @@ def test_a_name_in_the_book_is_not_taken_over_by_a_registered_one(neighbours: Ne
     assert [each["identity"] for each in ada.ask_json("me", "contacts")] == [friend]
 
 
+def test_no_registered_name_stands_for_a_prefix(neighbours: Neighbours) -> None:
+    digits = os.urandom(4).hex()
+    neighbours.bob.ask("me", "create", "--again", "--name", digits)
+    for more in ((), ("--yes",)):
+        error = neighbours.ada.refused("me", "whois", digits, *more, code=2)
+        assert error["message"].startswith(f"{digits}: no key that you know starts with this")
+
+
 def test_a_store_is_announced_to_a_registry_that_comes_later(owner: Person, place: Town) -> None:
     assert "no registry" in owner.refused("me", "announce", code=2)["message"]
     registry = ("--registry", place.text)

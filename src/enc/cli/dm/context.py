@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from enc.cli.common import known_ids
 from enc.cli.common.book import open_book
 from enc.cli.common.command_context import CommandContext
+from enc.cli.common.prefixes import MIN_ENTRY, is_prefix, is_whole, pick
 from enc.cli.me.context import Who, Yes, resolve_person
 from enc.core.errors import EncError, MisuseError
 
@@ -38,7 +40,9 @@ class MailboxContext:
 
         A name that only a registry knows is shown with its key, and kept once the user confirms it.
         """
-        return resolve_person(self._ctx, word, self._client, self._book, yes).identity
+        invited = {each.author: "invites you" for each in self.mailbox.invites()}
+        met = {**invited, **{each.identity: "" for each in self.mailbox.contacts()}}
+        return resolve_person(self._ctx, word, self._client, self._book, yes, met).identity
 
     @contextmanager
     def place_of(self, identity: bytes, mailbox: str | None, there: str | None) -> Iterator["Place | None"]:
@@ -47,7 +51,6 @@ class MailboxContext:
         A given mailbox is stored in the address book if the block succeeds.
         """
         from enc.apps.people.address_book import Contact, Place
-        from enc.client.enclave.writes import as_bytes
 
         known = self._book.of(identity)
         if mailbox is None:
@@ -55,7 +58,7 @@ class MailboxContext:
                 raise MisuseError("--at: needs --mailbox")
             yield None if known is None else known.places.get("dm")
             return
-        place = Place(as_bytes(mailbox, "mailbox"), there)
+        place = Place(bytes.fromhex(known_ids.enclave(mailbox, what="--mailbox")), there)
         yield place
         if known is not None:
             self._book.put(Contact(known.name, identity, {"dm": place}))
@@ -82,12 +85,10 @@ class MailboxContext:
             return self.mailbox.last(who).ref
         author = self.mailbox.identity if mine else who
         thread = self.mailbox.thread(who)
-        found = [each for each in thread if each.author == author and each.id.hex().startswith(id_.lower())]
-        if len(found) != 1:
-            raise MisuseError(
-                f"{id_}: more than one message id starts with this" if found else f"{id_}: no such message"
-            )
-        return found[0].ref
+        refs = {each.id: each.ref for each in thread if each.author == author}
+        if not (is_whole(id_) or is_prefix(id_, MIN_ENTRY)):
+            raise MisuseError(f"{id_}: expected a message's id, or its first {MIN_ENTRY} or more digits")
+        return refs[pick(id_, dict.fromkeys(refs, ""), "message")]
 
 
 @contextmanager

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from enc.cli.common import known_ids
 from enc.cli.common.book import open_book
 from enc.cli.common.command import NODE, command
 from enc.cli.common.command_context import CommandContext, content
@@ -50,12 +51,12 @@ def use(
     """Use an existing store, on a device without a registry."""
     from enc.apps import Personal
     from enc.apps.people.address_book import Place
-    from enc.client.enclave.writes import as_bytes
 
+    id_ = known_ids.enclave(which)
     with open_book(ctx) as book, ctx.client() as client:
-        found = Personal(client, which, node=there)
+        found = Personal(client, id_, node=there)
         found.refresh()  # fails unless the store is one's own: the node lets only its owner read
-        place = Place(as_bytes(which, "enclave"), there or client.url or None)
+        place = Place(bytes.fromhex(id_), there or client.url or None)
         book.set_own(client.identity.public, "personal", place)
         _print_store(ctx, found)
 
