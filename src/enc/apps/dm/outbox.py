@@ -18,7 +18,7 @@ from enc.apps.dm.peer import Peer
 from enc.apps.dm.records import CopyAct, CopyKind, CopyRecord
 from enc.apps.dm.tags import TO_TAG
 from enc.apps.people.address_book import Place
-from enc.client import Distrust, Enclave, LostRange
+from enc.client import Distrust, Enclave, LostRange, TimedOut, Unreachable
 from enc.core.errors import (
     EncError,
     EnclaveNotFound,
@@ -38,6 +38,10 @@ UNKNOWN = (Distrust, LostRange, RateLimited, Expired, EnclaveNotFound, NodeNotFo
 without the mailbox is not the contact's."""
 
 
+TEMPORARY = (WorldError, RateLimited, Expired, EnclaveNotFound, NodeNotFound)
+"""Errors after which the same delivery may succeed later."""
+
+
 @contextmanager
 def mark_kept(is_kept: bool) -> Iterator[None]:
     """Note on temporary errors whether the message is in the owner's log, to be sent later.
@@ -46,12 +50,27 @@ def mark_kept(is_kept: bool) -> Iterator[None]:
     """
     try:
         yield
-    except (WorldError, RateLimited, Expired, EnclaveNotFound, NodeNotFound) as e:
+    except TEMPORARY as e:
         if "kept" not in e.context:
             e.context = {**e.context, "kept": is_kept}
             e.message += (
                 "; the message is stored: `repair` sends it" if is_kept else "; nothing was stored, as far as is known"
             )
+        raise
+
+
+@contextmanager
+def name_contact(peer: Peer, theirs: Enclave) -> Iterator[None]:
+    """Note on temporary errors whose node did not accept the delivery: `contact` and `node` in the
+    context.
+    """
+    try:
+        yield
+    except TEMPORARY as e:
+        who, url = peer.identity.hex(), theirs.url
+        e.context = {**e.context, "contact": who, "node": url}
+        what = "does not answer" if isinstance(e, Unreachable | TimedOut) else "did not accept it"
+        e.message = f"the node of {who}{f', {url},' if url else ''} {what}: {e.message}"
         raise
 
 
@@ -111,7 +130,8 @@ class Outbox:
         refusal: PeerError | None = None
         theirs = self._locate(peer, record)  # outside the try: a mailbox not found is not a rejection
         try:
-            receipt = theirs.send(records.pending_commit(record.pending))
+            with name_contact(peer, theirs):
+                receipt = theirs.send(records.pending_commit(record.pending))
             outcome = replace(records.done(record, receipt), node=theirs.url or record.node)
         except UNKNOWN:
             raise

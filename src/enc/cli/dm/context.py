@@ -11,9 +11,10 @@ import typer
 from enc.cli.common import known_ids
 from enc.cli.common.book import open_book
 from enc.cli.common.command_context import CommandContext
+from enc.cli.common.output import short
 from enc.cli.common.prefixes import MIN_ENTRY, is_prefix, is_whole, pick
 from enc.cli.me.context import Who, Yes, resolve_person
-from enc.core.errors import EncError, MisuseError
+from enc.core.errors import EncError, MisuseError, WorldError
 
 if TYPE_CHECKING:
     from enc.apps.dm import Mailbox
@@ -76,8 +77,21 @@ class MailboxContext:
 
         if isinstance(error, NoPlace):
             return "their mailbox is unknown: give --mailbox ID, and --at URL if it is on another node"
-        named = re.sub("[0-9a-f]{64}", lambda key: self.name(bytes.fromhex(key[0])), error.message)
-        return named.replace("`repair`", "`enc dm repair`")
+        contact, own = error.context.get("contact"), self.mailbox.enclave.url
+        message = error.message
+        if contact is not None:
+            message = message.replace(contact, self._name_and_key(contact), 1)
+        elif isinstance(error, WorldError) and own and own in message:
+            message = f"your own node does not answer: {message}"
+        named = re.sub("[0-9a-f]{64}", lambda key: self.name(bytes.fromhex(key[0])), message)
+        return named.replace(
+            "`repair` sends it", "`enc dm repair`, or the next `enc dm chat` with them, sends it"
+        ).replace("`repair`", "`enc dm repair`")
+
+    def _name_and_key(self, key: str) -> str:
+        """Return a person's name with the start of the key; of a person without a name the whole key."""
+        identity = bytes.fromhex(key)
+        return f"{self._names[identity]} ({short(identity)})" if identity in self._names else key
 
     def message_ref(self, who: bytes, id_: str | None, *, mine: bool) -> bytes:
         """Return the ref of one's own last message in any state, or of the message whose id starts with it."""
@@ -96,9 +110,9 @@ def open_mailbox(ctx: CommandContext) -> Iterator[MailboxContext]:
     """Yield the mailbox of the profile's identity, synced."""
     with open_book(ctx) as book, ctx.client() as client:
         mailbox = find_mailbox(client, book)
-        mailbox.sync()
         dm = MailboxContext(ctx, client, book, mailbox)
         try:
+            mailbox.sync()
             yield dm
         except EncError as e:
             e.message = dm.explain(e)
