@@ -11,8 +11,9 @@ from enc.cli.common.command import NODE, command
 from enc.cli.common.command_context import CommandContext, content
 from enc.cli.common.output import OutputRow, fields, format_time
 from enc.cli.me import card, contacts, documents, notices
+from enc.cli.me.audience import audience_lines, wire_audience
 from enc.cli.me.context import Which, find_id, open_store
-from enc.core.errors import InvalidCommit, MisuseError
+from enc.core.errors import EncError, InvalidCommit, MisuseError
 from enc.core.primitives.encoding import strict_json
 
 if TYPE_CHECKING:
@@ -145,10 +146,24 @@ def _field(text: str) -> tuple[str, Any]:
 def post(
     ctx: CommandContext, text: Annotated[str | None, typer.Argument(metavar="TEXT", help="- reads stdin.")] = None
 ) -> None:
-    """Publish a post. It is not sealed: the node pushes it to your dataviews."""
+    """Publish a post, and print who can see it. It is not sealed."""
+    from enc.apps import AddressBook
+    from enc.core.log.receipt import wire_receipt
+
     body = content(text, None)
     with open_store(ctx) as mine:
-        ctx.print_receipt(mine.enclave, mine.post(body))
+        receipt = mine.post(body)
+        wire = {**wire_receipt(receipt), "enclave": mine.enclave.hex}
+        text_ = fields(seq=receipt.seq, id=receipt.id.hex(), time=format_time(receipt.timestamp))
+        try:
+            audience = mine.audience()
+        except EncError as e:  # the post is in the log all the same
+            ctx.emit({**wire, "audience": None}, text_)
+            ctx.note(f"posted; who can see it could not be read: {e.message}")
+            return
+        ctx.emit({**wire, "audience": wire_audience(audience)}, text_)
+    for line in audience_lines(audience, mine.enclave.url, AddressBook().names()):
+        ctx.note(line)
 
 
 @command(app, "enc me posts", flags=NODE)
