@@ -1,6 +1,7 @@
 """`enc dm chat`: in a terminal, and through a pipe."""
 
 import json
+import os
 import re
 import signal
 from contextlib import AbstractContextManager
@@ -10,6 +11,7 @@ import pytest
 
 from enc.apps import Mailbox
 from enc.apps.dm.outbox import Outbox
+from enc.cli.chat.source import AWAY, BACK
 from enc.cli.common import profiles
 from enc.client import Client, Identity
 from tests.cli.dm.mailboxes import Pair, know, thread_of, with_mailbox
@@ -218,27 +220,112 @@ def test_what_was_interrupted_is_finished_first(pair: Pair, monkeypatch: pytest.
 
 
 def test_a_node_that_was_away_for_longer_than_a_command_waits(tmp_path: Path) -> None:
-    """The chat continues: no message is missing, and messages written meanwhile fail with an error."""
+    """The chat continues: no message is missing, and messages written meanwhile are sent in order, each once."""
     with RunningNode(tmp_path / "node") as node:
         alice, bob = with_mailbox(tmp_path / "alice", node), with_mailbox(tmp_path / "bob", node)
         know(alice, "bob", bob)
         alice.ask("dm", "add", "bob")
         bob.ask("dm", "accept", alice.hex)  # type: ignore[attr-defined]
+        bob.ask("dm", "send", alice.hex, "hello")  # type: ignore[attr-defined]
         with chatting(alice, "bob", "--timeout", "0.2") as seat:
             seat.sees("\n>")
             node.kill()
             seat.types("anybody?\r")
             seat.sees("… anybody?")
-            seat.sees("! not sent, /retry sends it again: UNREACHABLE")
-            seat.sees("(anybody?)")
+            seat.shows(f"! {AWAY}")
+            seat.shows("! not sent yet; the chat tries again: UNREACHABLE: your own node does not answer")
+            seat.shows("offline, trying again | 1 waiting | bob")
+            seat.types("/help\rhello?\r/edit HELLO?\r")
+            seat.shows("list the commands")
+            seat.shows("| 3 waiting | bob")
             with RunningNode(tmp_path / "node", "--port", node.url.rpartition(":")[2]):
+                seat.shows(f"! {BACK}")
+                seat.shows("you: anybody? ✓")
+                seat.shows("you: HELLO? (edited) ✓")
                 bob.ask("dm", "send", alice.hex, "back again")  # type: ignore[attr-defined]
-                seat.sees("bob: back again")
-                seat.types("/retry\r")
-                seat.sees("you: anybody?  ✓")
+                seat.shows("bob: back again")
                 seat.types("/quit\r")
                 assert seat.ends() == 0
-                assert thread_of(bob, alice.hex)[-1][0] == "anybody?"  # type: ignore[attr-defined]
+                assert [each[0] for each in thread_of(bob, alice.hex)[-3:]] == ["anybody?", "HELLO?", "back again"]  # type: ignore[attr-defined]
+
+
+def test_messages_that_a_stalled_node_takes_later_arrive_once(tmp_path: Path) -> None:
+    """The node has the requests of all tries in its buffers, and handles them when it continues."""
+    with RunningNode(tmp_path / "node") as node:
+        alice, bob = with_mailbox(tmp_path / "alice", node), with_mailbox(tmp_path / "bob", node)
+        know(alice, "bob", bob)
+        alice.ask("dm", "add", "bob")
+        bob.ask("dm", "accept", alice.hex)  # type: ignore[attr-defined]
+        bob.ask("dm", "send", alice.hex, "hello")  # type: ignore[attr-defined]
+        with chatting(alice, "bob", "--timeout", "0.3") as seat:
+            seat.sees("bob: hello")
+            os.kill(node.pid, signal.SIGSTOP)
+            seat.types("one\rtwo\r")
+            seat.shows("! not sent yet; the chat tries again: TIMED_OUT")
+            seat.shows("2 waiting | bob")
+            seat.types("/retry\r/retry\rthree\r")
+            seat.shows("3 waiting | bob")
+            os.kill(node.pid, signal.SIGCONT)
+            seat.shows("you: three ✓")
+            seat.types("/quit\r")
+            assert seat.ends() == 0
+        assert [each[0] for each in thread_of(bob, alice.hex)[-4:]] == ["hello", "one", "two", "three"]  # type: ignore[attr-defined]
+
+
+def test_a_contact_s_node_that_is_away_gets_the_messages_when_it_is_back(
+    tmp_path: Path, running_node: RunningNode
+) -> None:
+    far = RunningNode(tmp_path / "far")
+    alice, bob = with_mailbox(tmp_path / "alice", running_node), with_mailbox(tmp_path / "bob", far)
+    for one, name, other, node in ((alice, "bob", bob, far), (bob, "alice", alice, running_node)):
+        one.ask("me", "know", name, other.hex, "--mailbox", other.mailbox, "--at", node.url)  # type: ignore[attr-defined]
+    alice.ask("dm", "add", "bob")
+    bob.ask("dm", "accept", "alice")
+    bob.ask("dm", "send", "alice", "hello")
+    far.kill()
+    quick = ("--timeout", "0.3")
+    alice.ask("dm", "send", "bob", "before", *quick, code=3)
+    with chatting(alice, "bob", *quick) as seat:
+        seat.shows(f"! not sent yet; the chat tries again: UNREACHABLE: the node of bob ({bob.hex[:8]}…)")  # type: ignore[attr-defined]
+        seat.types("one\rtwo\r")
+        seat.shows("3 waiting | bob")
+        seat.types("/quit\r")
+        assert seat.ends() == 1
+        assert "! not sent: one" in seat.seen
+    with chatting(alice, "bob", *quick) as seat:
+        seat.shows("1 waiting | bob")
+        seat.types("three\r")
+        seat.shows("2 waiting | bob")
+        with RunningNode(tmp_path / "far", "--port", far.url.rpartition(":")[2]):
+            seat.shows("you: before ✓")
+            seat.shows("you: three ✓")
+            seat.types("/quit\r")
+            assert seat.ends() == 0
+            assert [each[0] for each in thread_of(bob, "alice")[-3:]] == ["hello", "before", "three"]
+
+
+def test_a_message_that_is_stored_and_not_delivered_is_printed_on_leaving(
+    tmp_path: Path, running_node: RunningNode
+) -> None:
+    far = RunningNode(tmp_path / "far")
+    alice, bob = with_mailbox(tmp_path / "alice", running_node), with_mailbox(tmp_path / "bob", far)
+    for one, name, other, node in ((alice, "bob", bob, far), (bob, "alice", alice, running_node)):
+        one.ask("me", "know", name, other.hex, "--mailbox", other.mailbox, "--at", node.url)  # type: ignore[attr-defined]
+    alice.ask("dm", "add", "bob")
+    bob.ask("dm", "accept", "alice")
+    bob.ask("dm", "send", "alice", "hello")
+    with chatting(alice, "bob", "--timeout", "0.3") as seat:
+        seat.sees("bob: hello")
+        far.kill()
+        seat.types("one\r")
+        seat.shows("1 waiting | bob")
+        seat.types("two\r")
+        seat.shows("2 waiting | bob")
+        seat.types("/quit\r")
+        assert seat.ends() == 1
+        assert "! stored, and not delivered yet: one" in seat.seen
+        assert "! not sent: two" in seat.seen
+        assert "! not sent: one" not in seat.seen
 
 
 @pytest.mark.parametrize("leave", ["\x03", "\x04", "/quit\r"])

@@ -177,9 +177,10 @@ class TerminalUi:
             row.append(f"  ({visible(cut)})", style="dim")
         self._print(row)
 
-    def report_unsent(self, line: str) -> None:
+    def report_unsent(self, line: str, *, is_stored: bool = False) -> None:
         """Print the whole line, so that the user can copy it."""
-        self._print(Text(f"! not sent: {visible_lines(line)}", style="bold red"))
+        what = "stored, and not delivered yet" if is_stored else "not sent"
+        self._print(Text(f"! {what}: {visible_lines(line)}", style="bold red"))
 
     def _print(self, row: Text, key: str = "", indent: int = INDENT) -> None:
         self._rows.append((row, key, indent))
