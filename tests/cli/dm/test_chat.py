@@ -17,6 +17,7 @@ from enc.client import Client, Identity
 from tests.cli.dm.mailboxes import Pair, know, thread_of, with_mailbox
 from tests.cli.people import PATIENCE_S, Person
 from tests.cli.seat import Seat, at_terminal
+from tests.cli.terminal_screen import TerminalScreen
 from tests.node.running import RunningNode
 
 
@@ -78,7 +79,8 @@ def test_colours_and_the_line_that_is_typed(pair: Pair) -> None:
         seat.sees("… half a line")
         seat.sees("you: half a line  …")
         assert "… half a line" not in seat.sees("you: half a line  ✓"), "the message is shown once at a time"
-        assert "\x1b[1A\x1b[2K" in seat.raw, "it replaces the line that showed the message as pending"
+        shown = TerminalScreen(100, 24).feed(seat.raw).text
+        assert shown.count("half a line") == 1, "it replaces the line that showed the message as pending"
         seat.types("\x04")
         assert seat.ends() == 0
     assert thread_of(bob, "alice")[-1][0] == "half a line"
@@ -371,6 +373,27 @@ def test_what_is_too_long_is_refused_at_once(pair: Pair) -> None:
     alice.run("dm", "chat", "bob", stdin="y" * 32_769 + "\n", code=1)
     assert "up to 32768 bytes" in alice.stderr
     assert thread_of(bob, "alice")[-1][0] == "short"
+
+
+@pytest.mark.parametrize("words", [40, 90, 700], ids=["wrapped", "several lines", "more than the screen"])
+def test_a_long_line_appears_once(pair: Pair, words: int) -> None:
+    """It replaces what showed it as pending, however many lines of the terminal that took."""
+    alice, bob = pair
+    text = " ".join(f"word{n}" for n in range(words))
+    with chatting(alice, "bob", "--history", "0") as seat:
+        seat.sees("FRIEND")
+        seat.types(f"\x1b[200~{text}\x1b[201~\r")
+        seat.shows(f"word{words - 1} ✓")
+        seat.types("short\r")
+        seat.shows("you: short ✓")
+        bob.ask("dm", "send", "alice", "yes")
+        seat.shows("bob: yes")
+        screen = TerminalScreen(100, 24).feed(seat.raw)
+        seat.types("\x04")
+        assert seat.ends() == 0
+    assert screen.text.count("you: word0 ") == 1
+    assert f"you: {text} ✓" in screen.text
+    assert screen.text.count("you: short") == screen.text.count("bob: yes") == 1
 
 
 def test_rows_of_a_long_line_never_look_like_another_entry(pair: Pair) -> None:
