@@ -58,8 +58,8 @@ def chat(
     ):
         shown, written, subscribed = (find_mailbox(each, book) for each in (shows, writes, listens))
         dm = MailboxContext(ctx, shows, book, shown)
-        identity = dm.resolve(who, yes)
         shown.sync()
+        identity = dm.resolve(who, yes)
         commands = MailboxCommands(written, identity, dm.name(identity), dm.explain)
         source = MailboxChat(shown, commands, subscribed.enclave, identity, dm.name(identity), **patience(ctx, stay))
         is_pending = any(
