@@ -10,12 +10,11 @@ import pytest
 
 from enc.dataview.views.typed_view import parse_typed_view
 from enc.dataview.views.view_file import check_view, parse_view
-from tests.documents import ROOT, blocks, text_of
+from tests.documents import GUIDES, ROOT, blocks, text_of
 
 GUIDE = "docs/guide-auditor.md"
 INSTALLS = ("python3 -m venv ", "pip install ")
 """Lines that install the package: the tests have it already."""
-GUIDES = sorted(str(path.relative_to(ROOT)) for path in (ROOT / "docs").glob("guide-*.md"))
 PATIENCE_S = 120
 """How long the lines may take before they count as stuck."""
 

@@ -165,7 +165,7 @@ def test_an_emoji_of_several_is_shown_whole() -> None:
     assert visible("ad\u200dmin") == "ad\\u200dmin"
 
 
-def test_another_mailbox_is_founded_on_purpose_alone(strangers: Pair) -> None:
+def test_another_mailbox_is_created_on_purpose_alone(strangers: Pair) -> None:
     alice, _ = strangers
     assert "--again" in alice.refused("dm", "create", code=2)["message"]
     (made,) = alice.ask_json("dm", "create", "--again")

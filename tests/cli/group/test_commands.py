@@ -25,7 +25,7 @@ def standing(ann: Friend, who: Friend) -> tuple[str, list[str]] | None:
     return None if found is None else (found["state"], found["traits"])
 
 
-def test_who_founds_a_group_owns_it_and_it_has_a_name_here(ann: Friend) -> None:
+def test_who_creates_a_group_owns_it_and_it_has_a_name_here(ann: Friend) -> None:
     status = ann.one("status", "plans")
     assert (status["enclave"], status["topic"], status["members"]) == (ann.group, "the summer", 1)
     assert status["me"]["traits"] == ["owner", "admin"]
@@ -37,7 +37,7 @@ def test_who_founds_a_group_owns_it_and_it_has_a_name_here(ann: Friend) -> None:
     assert "owner, admin" in text
 
 
-def test_a_second_group_of_the_same_name_is_not_founded(ann: Friend) -> None:
+def test_a_second_group_of_the_same_name_is_not_created(ann: Friend) -> None:
     before = ann.ask_json("group", "list")
     assert "already named plans" in ann.refused("group", "create", "plans", code=2)["message"]
     assert ann.ask_json("group", "list") == before

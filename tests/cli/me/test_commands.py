@@ -39,7 +39,7 @@ def identity(person: Person) -> str:
     return str(person.ask_json("key", "show")[0]["public"])
 
 
-def test_a_store_is_founded_once_and_found_again(ada: Person, running_node: RunningNode) -> None:
+def test_a_store_is_created_once_and_found_again(ada: Person, running_node: RunningNode) -> None:
     assert "no personal store" in ada.refused("me", "show", code=2)["message"]
     (made,) = ada.ask_json("me", "create", "--name", "Ada")
     assert made["node"] == running_node.url

@@ -152,7 +152,7 @@ def test_either_algorithm(stage: Stage, scene: Scene, alg: str) -> None:
 
 
 def test_a_commit_is_sent_where_it_is_for(stage: Stage, scene: Scene) -> None:
-    other = stage.found(meta={"n": 2})
+    other = stage.create(meta={"n": 2})
     with pytest.raises(MisuseError, match="another enclave"):
         other.send(scene.enclave.prepare("message", "x"))
 
