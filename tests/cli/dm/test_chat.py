@@ -231,6 +231,8 @@ def test_a_node_that_was_away_for_longer_than_a_command_waits(tmp_path: Path) ->
         bob.ask("dm", "send", alice.hex, "hello")  # type: ignore[attr-defined]
         with chatting(alice, "bob", "--timeout", "0.2") as seat:
             seat.sees("\n>")
+            bob.ask("dm", "send", alice.hex, "live")  # type: ignore[attr-defined]
+            seat.sees("bob: live")  # the chat is subscribed
             node.kill()
             seat.types("anybody?\r")
             seat.sees("… anybody?")

@@ -206,6 +206,8 @@ def test_a_node_that_was_away_for_longer_than_a_command_waits(tmp_path: Path) ->
         bob = let_in(ann, Friend(tmp_path / "bob", node.url), "bob")
         with bob.at_terminal("group", "chat", "plans", "--timeout", "0.2") as seat:
             seat.sees("you: member")
+            ann.one("say", "plans", "live")
+            seat.sees("ann: live")  # the chat is subscribed
             node.kill()
             seat.types("anybody?\r")
             seat.sees("… anybody?")
@@ -221,7 +223,7 @@ def test_a_node_that_was_away_for_longer_than_a_command_waits(tmp_path: Path) ->
                 seat.shows("ann: back again")
                 seat.types("/quit\r")
                 assert seat.ends() == 0
-                assert [text for _, text in ann.read()] == ["anybody?", "hello?", "last", "back again"]
+                assert [text for _, text in ann.read()] == ["live", "anybody?", "hello?", "last", "back again"]
 
 
 def test_a_long_topic_leaves_room_for_what_matters(ann: Friend) -> None:
