@@ -16,7 +16,7 @@ def edits(stage: Stage) -> None:
         "Ada creates an enclave for a team from a manifest, harbour.json, which defines everybody's rights, and admits "
         "Bob. Deleted or replaced content is erased; the log keeps that it existed, and who removed it."
     )
-    _found(stage, "harbour")
+    _create(stage, "harbour")
     stage.enc("ada", "registry", "register-enclave", "--app", "demo", "--desc", "harbour", quiet=True)
     first = str(stage.ask("bob", "commit", "message", "The boat leaves at nine")["seq"])
     stage.known["boat"] = str(stage.ask("bob", "update", first, "The boat leaves at ten")["seq"])
@@ -26,7 +26,7 @@ def edits(stage: Stage) -> None:
     stage.holds("the new text is stored, and the deleted message is not", "at ten" in found and "Eve" not in found)
 
 
-def _found(stage: Stage, name: str) -> None:
+def _create(stage: Stage, name: str) -> None:
     """Create an enclave of Ada's with Bob as a member, and set it in both their profiles."""
     manifest = {**template("team", bytes.fromhex(stage.known["ada"])), "meta": {"name": name}, "bundle": AT_ONCE}
     (stage.folder / f"{name}.json").write_text(json.dumps(manifest, indent=2))
@@ -56,7 +56,7 @@ def lie(stage: Stage) -> None:
         "ledger, Bob another. Each alone is valid. But Ada's client stores the head that was signed for her; it "
         "rejects the other log, and saves both signed heads as evidence."
     )
-    _found(stage, "ledger")
+    _create(stage, "ledger")
     _copy(stage, "north", "liar")
     stage.enc("ada", "commit", "message", "Bob has paid 100", quiet=True)
     stage.enc("ada", "head")

@@ -1,7 +1,7 @@
 """A whole node in this process: real sockets, its own thread, and a clock that only the test advances.
 
 with Served() as node:
-    enclave = node.found(MANIFEST)
+    enclave = node.create(MANIFEST)
     enclave.send("alice", "message", "hello")
     enclave.ask("alice", "Query", filter={})
 """
@@ -183,7 +183,7 @@ class Served:
         check_receipt(receipt, commit, self.key.public)
         return receipt
 
-    def found(self, manifest: Json, by: str = "alice", **changes: Any) -> "Enclave":
+    def create(self, manifest: Json, by: str = "alice", **changes: Any) -> "Enclave":
         """Create a new enclave, with a number of its own in its Manifest."""
         meta = {"n": next(self._numbers)}
         commit = self.manifest({**manifest, "meta": meta, **changes}, by)

@@ -126,7 +126,7 @@ def check_fault_under_load(outside: Outside, node: Node, fault: Fault) -> None:
 
 def check_all(story: Story, start: Callable[[], Node], fault_of: Callable[[Node], Fault]) -> None:
     """Check a fault alone, under load, and while the node is stopped or killed on the failing machine."""
-    story.found()
+    story.create()
     with start() as node:
         fault = fault_of(node)
         check_fault(story.outside, node, fault)
@@ -253,7 +253,7 @@ def test_the_clock_is_set_back(launcher: Launcher, tmp_path: Path, behind_ms: in
     clock = tmp_path / "clock"
     set_clock(clock, 0)
     story = Story(launcher, tmp_path / "data", clock=str(clock))
-    story.found()
+    story.create()
     node = story.start()
     check_fault(story.outside, node, lambda fails: set_clock(clock, -behind_ms if fails else 0))
     set_clock(clock, -behind_ms)
@@ -275,7 +275,7 @@ def test_a_clock_that_is_a_little_behind_is_taken(launcher: Launcher, tmp_path: 
     clock = tmp_path / "clock"
     set_clock(clock, 0)
     story = Story(launcher, tmp_path / "data", clock=str(clock))
-    story.found()
+    story.create()
     node = story.start()
     with Client(story.outside, node) as client:
         client.check_works()
@@ -300,7 +300,7 @@ def first_line(node: "subprocess.Popen[bytes]") -> bytes:
 
 def test_a_second_node_on_the_same_data_refuses_to_start(launcher: Launcher, tmp_path: Path) -> None:
     story = Story(launcher, tmp_path / "data")
-    story.found()
+    story.create()
     with RunningNode(story.data) as node:
         for _ in range(2):
             second = run(command(story.data), PATIENCE_S)

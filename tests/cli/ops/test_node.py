@@ -259,8 +259,8 @@ def data(tmp_path: Path) -> Path:
     (directory / "node.key").chmod(0o600)
     store = SqliteStore(directory / "enc.db")
     host = Host(store)
-    host.found("alice")
-    host.found("alice", meta={"second": True})
+    host.create("alice")
+    host.create("alice", meta={"second": True})
     store.close()
     return directory
 

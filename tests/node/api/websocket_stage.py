@@ -242,7 +242,7 @@ class Stage:
 
     # Actions of people
 
-    def found(self, **changes: Any) -> bytes:
+    def create(self, **changes: Any) -> bytes:
         manifest = build_manifest(person("alice"), compact_json({**ROOM, **changes}), self.now + 60_000)
         self.write(manifest)
         return manifest.enclave

@@ -48,7 +48,7 @@ def test_a_running_node_writes_meanwhile(tmp_path: Path, monkeypatch: pytest.Mon
     path = tmp_path / "enc.db"
     with closing(SqliteStore(path)) as store:
         host = Host(store)
-        enclaves = [host.found(meta={"n": n}) for n in range(3)]
+        enclaves = [host.create(meta={"n": n}) for n in range(3)]
 
         def write(more: int) -> None:
             for enclave in enclaves:
@@ -88,7 +88,7 @@ def test_a_snapshot_is_of_one_moment_and_read_only(tmp_path: Path) -> None:
     path = tmp_path / "enc.db"
     with closing(SqliteStore(path)) as store:
         host = Host(store)
-        enclave = host.found()
+        enclave = host.create()
         with open_snapshot(path) as snapshot:
             host.send(enclave, "alice", "message", "later")
             state = snapshot.load(enclave)
@@ -104,7 +104,7 @@ def test_a_snapshot_is_of_one_moment_and_read_only(tmp_path: Path) -> None:
 def test_a_store_with_an_older_schema_is_upgraded_unless_its_node_runs(tmp_path: Path) -> None:
     path = tmp_path / "enc.db"
     with closing(SqliteStore(path)) as store:
-        Host(store).found()
+        Host(store).create()
     old = downgraded(path, tmp_path / "old.db")
     with closing(FileLock(tmp_path / "old.db.lock")), pytest.raises(Unavailable, match="in use"):
         check_file(old, NODE.public, (), ignore_progress)

@@ -96,7 +96,7 @@ def nothing_convicts(node: Served, enclave: Enclave, heads: Sequence[Json], even
 def test_a_copy_gives_way_to_the_log_that_the_owner_moves(nodes: Nodes, how: str, is_sealed: bool) -> None:
     """No statement of the node about the copy contradicts one about the log."""
     a, b, _ = nodes
-    at_a = a.found(SMALL)
+    at_a = a.create(SMALL)
     talk(at_a, 9)
     a.clock.tick(LIFETIME // 2)  # so the copy is later than all bundles of the log so far
     signed: list[Any] = copy_manifest(at_a, b, is_sealed=is_sealed)
@@ -126,7 +126,7 @@ def test_the_last_head_is_not_earlier_than_the_copy_s(size: int) -> None:
 def test_a_log_with_more_than_a_copied_manifest_is_not_replaced(nodes: Nodes) -> None:
     """The node has acknowledged an event that the other log does not have."""
     a, b, _ = nodes
-    at_a = a.found(SMALL)
+    at_a = a.create(SMALL)
     talk(at_a, 5)
     b.submit(at_a.manifest)
     at_a.at(b).send("bob", "message", "only here")
@@ -139,7 +139,7 @@ def test_a_log_with_more_than_a_copied_manifest_is_not_replaced(nodes: Nodes) ->
 def test_a_log_that_is_no_longer_than_the_signed_head_is_refused(nodes: Nodes) -> None:
     """The node could sign no head of it."""
     a, b, _ = nodes
-    at_a = a.found(SMALL)
+    at_a = a.create(SMALL)
     a.submit(migrate_commit(at_a, b))
     assert head(a, at_a)["ts"] == 1
     copy_manifest(at_a, b)
@@ -157,7 +157,7 @@ def test_a_log_that_this_node_has_signed_before_replaces_no_copy() -> None:
 def test_a_manifest_of_another_commit_is_no_copy(nodes: Nodes) -> None:
     """The owner has signed the Manifest twice: the node has acknowledged the other one."""
     a, b, _ = nodes
-    at_a = a.found(SMALL)
+    at_a = a.create(SMALL)
     talk(at_a, 5)
     a.clock.tick(1)
     again = b.manifest({**SMALL, "meta": {"n": 1}})
@@ -168,7 +168,7 @@ def test_a_manifest_of_another_commit_is_no_copy(nodes: Nodes) -> None:
 
 def test_no_head_of_the_copy_s_sizes_is_signed_when_the_enclave_comes_back(nodes: Nodes) -> None:
     a, b, c = nodes
-    at_a = a.found(SMALL)
+    at_a = a.create(SMALL)
     talk(at_a, 9)
     signed = copy_manifest(at_a, b)
     copied = b.store.events(at_a.id, 0, 1)
@@ -181,7 +181,7 @@ def test_no_head_of_the_copy_s_sizes_is_signed_when_the_enclave_comes_back(nodes
 
 def test_a_copy_that_comes_during_the_import_is_replaced_by_the_next_try(nodes: Nodes) -> None:
     a, b, _ = nodes
-    at_a = a.found(SMALL)
+    at_a = a.create(SMALL)
     talk(at_a, 9)
     a.submit(migrate_commit(at_a, b))
     copy_manifest(at_a, b)
@@ -193,7 +193,7 @@ def test_a_log_whose_adoption_fails_after_it_reached_the_disk_is_there(
     nodes: Nodes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     a, b, _ = nodes
-    at_a = a.found(SMALL)
+    at_a = a.create(SMALL)
     talk(at_a, 9)
     copy_manifest(at_a, b)
     a.submit(migrate_commit(at_a, b))

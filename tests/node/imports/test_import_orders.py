@@ -153,7 +153,7 @@ def not_asked(config: NodeConfig, made: World, code: str, part: str) -> None:
         assert node.node.importer._jobs == {}
 
 
-def test_who_may_not_found_enclaves_may_not_bring_any() -> None:
+def test_who_may_not_create_enclaves_may_not_bring_any() -> None:
     made = moved()
     closed = replace(DEV, admission=AdmissionSettings(create="closed"))
     not_asked(closed, made, "UNAUTHORIZED", "does not create enclaves")

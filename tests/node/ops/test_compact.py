@@ -25,7 +25,7 @@ def store(tmp_path: Path) -> Path:
     path = tmp_path / "enc.db"
     with closing(SqliteStore(path)) as store:
         host = Host(store)
-        kept, gone = (host.found(meta={"n": n}) for n in range(2))
+        kept, gone = (host.create(meta={"n": n}) for n in range(2))
         host.send(kept, "alice", "message", "stays")
         for _ in range(80):
             host.send(gone, "alice", "message", "x" * 8_000)

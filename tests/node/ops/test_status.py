@@ -68,7 +68,7 @@ def test_metrics_that_take_long_keep_nobody_waiting(monkeypatch: pytest.MonkeyPa
 
 def test_health_of_a_node_whose_clock_stands_behind() -> None:
     with Served() as node:
-        node.found(SMALL)
+        node.create(SMALL)
         node.clock.now -= 60_001
         assert health(node) == (503, "failing")
         node.clock.now += 1
@@ -121,7 +121,7 @@ def test_many_who_ask_at_once_cost_one_write(monkeypatch: pytest.MonkeyPatch) ->
 def test_health_writes_to_the_disk_and_leaves_no_event(tmp_path: Path) -> None:
     store = sqlite(tmp_path)
     with Served(store=store) as node:
-        enclave = node.found(SMALL)
+        enclave = node.create(SMALL)
         size = (tmp_path / "enc.db-wal").stat().st_size
         assert health(node) == (200, "ok")
         assert (tmp_path / "enc.db-wal").stat().st_size > size
@@ -131,7 +131,7 @@ def test_health_writes_to_the_disk_and_leaves_no_event(tmp_path: Path) -> None:
 
 def test_metrics() -> None:
     with Served() as node:
-        enclave = node.found(SMALL)
+        enclave = node.create(SMALL)
         enclave.send("bob", "message", "x")
         enclave.refused("mallory", "message", "x")
         enclave.refused("bob", "message", exp=1)
@@ -155,7 +155,7 @@ def test_metrics() -> None:
 
 def test_waiting_commits_are_watched() -> None:
     with Served() as node, ThreadPoolExecutor(1) as pool:
-        enclave = node.found(SMALL)
+        enclave = node.create(SMALL)
         with node.held_up():
             sent = pool.submit(enclave.send, "bob", "message", "x")
             node.until(lambda: node.node.intake.waiting == 1)

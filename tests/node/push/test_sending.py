@@ -449,7 +449,7 @@ def test_a_delivery_that_ends_while_the_sender_stops_is_kept(tmp_path: Path, hoo
     settled: list[PushResult] = []
     config = structs.replace(CONFIG, data=str(tmp_path), push=PushSettings(interval_s=0.01, require_challenge=False))
     with Served(CONFIG, SqliteStore(config.store_path)) as served:
-        enclave = served.found(PUSHED)
+        enclave = served.create(PUSHED)
         pushing.register(enclave, "vera", "dataview", hooks.url("vera"))
         pushing.say(enclave, "one")
         hooks.hang("vera")

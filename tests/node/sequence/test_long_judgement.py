@@ -80,7 +80,7 @@ def checked(store: Watched) -> list[Any]:
 @pytest.mark.parametrize(("size", "count"), [(1, 2 * MIN_EARLY), (99, MAX_PENDING + 1)])
 def test_the_nodes_are_stored_in_small_writes_before_the_event(store: Watched, size: int, count: int) -> None:
     host = Host(store)
-    enclave = host.found(moves=MOVES, bundle={"size": size, "timeout": 60_000})
+    enclave = host.create(moves=MOVES, bundle={"size": size, "timeout": 60_000})
     store.late = 0
     commit = bundle(host, enclave, count)
     judgement = run_steps(judge(host).judge(AdmittedCommit(commit)))
@@ -94,7 +94,7 @@ def test_the_nodes_are_stored_in_small_writes_before_the_event(store: Watched, s
 
 def test_few_changes_are_written_with_the_event(store: Watched) -> None:
     host = Host(store)
-    enclave = host.found(moves=MOVES, bundle={"size": 1, "timeout": 60_000})
+    enclave = host.create(moves=MOVES, bundle={"size": 1, "timeout": 60_000})
     commit = bundle(host, enclave, MIN_EARLY - 1)
     send(host, commit, run_steps(judge(host).judge(AdmittedCommit(commit))))
     assert store.early == []
@@ -103,7 +103,7 @@ def test_few_changes_are_written_with_the_event(store: Watched) -> None:
 
 def test_nodes_of_a_commit_that_never_became_an_event_are_no_damage(store: Watched) -> None:
     host = Host(store)
-    enclave = host.found(moves=MOVES, bundle={"size": 1, "timeout": 60_000})
+    enclave = host.create(moves=MOVES, bundle={"size": 1, "timeout": 60_000})
     run_steps(judge(host).judge(AdmittedCommit(bundle(host, enclave, 2 * MIN_EARLY))))
     assert store.early
     host.send(enclave, "alice", "message", "another")
@@ -113,7 +113,7 @@ def test_nodes_of_a_commit_that_never_became_an_event_are_no_damage(store: Watch
 @pytest.mark.parametrize("why", ["quota", "repeated", "late", "soon late", "held", "damaged", "copied"])
 def test_nothing_is_stored_for_a_commit_that_would_be_rejected(store: Watched, why: str) -> None:
     host = Host(store)
-    enclave = host.found(moves=MOVES, bundle={"size": 1, "timeout": 60_000})
+    enclave = host.create(moves=MOVES, bundle={"size": 1, "timeout": 60_000})
     commit = bundle(host, enclave, 2 * MIN_EARLY)
     if why == "repeated":
         host.run(commit)
@@ -149,7 +149,7 @@ def test_nothing_more_is_stored_once_the_commit_would_be_rejected(store: Watched
 
 def test_it_is_judged_again_if_its_enclave_changed(store: Watched, monkeypatch: pytest.MonkeyPatch) -> None:
     host = Host(store)
-    enclave = host.found(moves=MOVES, bundle={"size": 1, "timeout": 60_000})
+    enclave = host.create(moves=MOVES, bundle={"size": 1, "timeout": 60_000})
     commit = bundle(host, enclave, 2 * MIN_EARLY)
 
     def meanwhile() -> None:
@@ -176,7 +176,7 @@ def test_the_nodes_are_stored_once(store: Watched) -> None:
 
 def test_an_enclave_that_always_changes_is_left_to_the_sequencer(store: Watched) -> None:
     host = Host(store)
-    enclave = host.found(moves=MOVES, bundle={"size": 1, "timeout": 60_000})
+    enclave = host.create(moves=MOVES, bundle={"size": 1, "timeout": 60_000})
     commit = bundle(host, enclave, 2 * MIN_EARLY)
     tries = list[int]()
     states = host.sequencer._states
@@ -194,7 +194,7 @@ def test_an_enclave_that_always_changes_is_left_to_the_sequencer(store: Watched)
 
 def test_a_full_disk_is_the_answer(store: Watched) -> None:
     host = Host(store)
-    enclave = host.found(moves=MOVES, bundle={"size": 1, "timeout": 60_000})
+    enclave = host.create(moves=MOVES, bundle={"size": 1, "timeout": 60_000})
     store.is_full = True
     judgement = run_steps(judge(host).judge(AdmittedCommit(bundle(host, enclave, 2 * MIN_EARLY))))
     assert isinstance(judgement.result, Unavailable)
@@ -202,7 +202,7 @@ def test_a_full_disk_is_the_answer(store: Watched) -> None:
 
 def test_the_sequencer_stores_early_by_itself(store: Watched) -> None:
     host = Host(store)
-    enclave = host.found(moves=MOVES, bundle={"size": 1, "timeout": 60_000})
+    enclave = host.create(moves=MOVES, bundle={"size": 1, "timeout": 60_000})
     settings = SequencerSettings(quota=Quota(events=2))
     host.outcomes.clear()
     sequencer = Sequencer(store, NODE, lambda: host.now, deliver=host.outcomes.extend, settings=settings)

@@ -42,7 +42,7 @@ class World:
         self.path = path
         with closing(SqliteStore(path)) as store:
             host = Host(store)
-            self.enclaves = {name: host.found(meta={"description": name}) for name in NAMES}
+            self.enclaves = {name: host.create(meta={"description": name}) for name in NAMES}
             for n in range(1, 41):
                 for name, enclave in self.enclaves.items():
                     when = str(host.now + AUTO_DELETE_MS)
@@ -288,7 +288,7 @@ class Brittle(MemoryStore):
 def test_a_batch_is_divided_until_the_damaged_ones_are_alone() -> None:
     store = Brittle()
     host = Host(store)
-    enclaves = [host.found(**MANIFEST, meta={"n": n}) for n in range(16)]
+    enclaves = [host.create(**MANIFEST, meta={"n": n}) for n in range(16)]
     host.steps.clear()
     for enclave in enclaves:
         host.send(enclave, "alice", "message", "one")
@@ -363,7 +363,7 @@ def test_what_was_written_before_the_store_failed_is_answered() -> None:
 def test_another_failure_is_that_of_the_whole_batch(monkeypatch: pytest.MonkeyPatch) -> None:
     store = Brittle()
     host = Host(store)
-    enclave = host.found()
+    enclave = host.create()
 
     def fail(steps: Sequence[Step], clock: int) -> None:
         raise Unavailable("no disk", retry_after_ms=1)
