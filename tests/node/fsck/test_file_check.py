@@ -64,7 +64,7 @@ def test_a_write_just_before_the_counts_is_no_difference(tmp_path: Path, monkeyp
     path = tmp_path / "enc.db"
     with closing(SqliteStore(path)) as store:
         host = Host(store)
-        enclave = host.found()
+        enclave = host.create()
         check = report.check_counts
 
         def write_first(*args: Any) -> Any:

@@ -138,7 +138,7 @@ def test_nothing_is_stored_for_a_commit_that_would_be_rejected(store: Watched, w
 
 def test_nothing_more_is_stored_once_the_commit_would_be_rejected(store: Watched) -> None:
     host = Host(store)
-    enclave = host.found(moves=MOVES, bundle={"size": 1, "timeout": 60_000})
+    enclave = host.create(moves=MOVES, bundle={"size": 1, "timeout": 60_000})
     steps = judge(host).judge(AdmittedCommit(bundle(host, enclave, 4 * MIN_EARLY)))
     while not store.early:
         next(steps)
@@ -163,7 +163,7 @@ def test_it_is_judged_again_if_its_enclave_changed(store: Watched, monkeypatch: 
 
 def test_the_nodes_are_stored_once(store: Watched) -> None:
     host = Host(store)
-    enclave = host.found(moves=MOVES, bundle={"size": 1, "timeout": 60_000})
+    enclave = host.create(moves=MOVES, bundle={"size": 1, "timeout": 60_000})
     steps = judge(host).judge(AdmittedCommit(bundle(host, enclave, 2 * MIN_EARLY)))
     while not store.early:
         next(steps)

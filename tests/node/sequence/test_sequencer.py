@@ -283,7 +283,7 @@ def test_a_reader_that_loaded_before_a_write_does_not_put_the_old_state_back(hos
 
 
 def test_a_state_that_was_read_before_a_write_does_not_follow_one_that_left_memory(host: Host) -> None:
-    enclave, states = host.found(), host.sequencer._states
+    enclave, states = host.create(), host.sequencer._states
     states.forget(enclave)
     load, calls = host.store.load, list[bytes]()
 

@@ -215,7 +215,7 @@ def test_an_enclave_whose_id_cannot_be_read_stops_no_bundle_of_another(tmp_path:
     path = tmp_path / "enc.db"
     with closing(SqliteStore(path)) as store:
         host = Host(store)
-        enclaves = [host.found(meta={"text": f"{n} " + "x" * 3_000}) for n in range(40)]
+        enclaves = [host.create(meta={"text": f"{n} " + "x" * 3_000}) for n in range(40)]
         now = host.now + 5_000
     raw = path.read_bytes()
     names = [each for each in range(0, len(raw), PAGE_BYTES) if b'"text":"20 xxx' in raw[each : each + PAGE_BYTES]]
@@ -315,7 +315,7 @@ def test_the_pause_of_a_damaged_enclave_grows() -> None:
 def test_a_read_that_fails_once_is_no_damage(monkeypatch: pytest.MonkeyPatch) -> None:
     store = Brittle()
     host = Host(store)
-    enclave, write, failures = host.found(), store.write, [1]
+    enclave, write, failures = host.create(), store.write, [1]
 
     def fail(steps: Sequence[Step], clock: int) -> None:
         if failures:
@@ -330,7 +330,7 @@ def test_a_read_that_fails_once_is_no_damage(monkeypatch: pytest.MonkeyPatch) ->
 def made_steps(store: "Brittle", count: int) -> tuple[Host, list[Step]]:
     """Return a step for each of so many enclaves, which is not written yet."""
     host = Host(store)
-    enclaves = [host.found(**MANIFEST, meta={"n": n}) for n in range(count)]
+    enclaves = [host.create(**MANIFEST, meta={"n": n}) for n in range(count)]
     store.is_full = True
     host.run(*[host.commit(enclave, "alice", "message", "one") for enclave in enclaves])
     store.is_full, store.writes = False, 0
