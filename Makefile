@@ -15,7 +15,7 @@ help: ## list the targets
 
 setup: $(STAMP) ## make .venv with the locked dependencies
 
-$(STAMP): requirements.lock pyproject.toml scripts/venv scripts/jars scripts/jars.sha256
+$(STAMP): requirements.lock pyproject.toml scripts/venv scripts/jars src/enc/dataview/lake/jars.py
 	@scripts/venv "$(PYTHON)" "$(VENV)"
 	@touch $@
 
