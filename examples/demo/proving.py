@@ -53,13 +53,15 @@ def lie(stage: Stage) -> None:
     """A node that lies is caught"""
     stage.explain(
         "The first node's operator copies its key and its data, and runs a second node with them: Ada gets one "
-        "ledger, Bob another. Each alone is valid. But Ada's client stores the head that was signed for her; it "
-        "rejects the other log, and saves both signed heads as evidence."
+        "ledger, Bob another. A copy signs nothing until its operator vouches that nothing is missing in it; this "
+        "operator does so, and lies. Each log alone is valid. But Ada's client stores the head that was signed for "
+        "her; it rejects the other log, and saves both signed heads as evidence."
     )
     _create(stage, "ledger")
     _copy(stage, "north", "liar")
     stage.enc("ada", "commit", "message", "Bob has paid 100", quiet=True)
     stage.enc("ada", "head")
+    stage.enc("operator", "node", "adopt", "--data", "liar", "--yes")
     liar = stage.start("operator", "liar", "node", "run", "--data", "liar", "--port", free_port(), "--dev")["url"]
     stage.enc("bob", "commit", "message", "Bob has paid 200", "--node", liar, quiet=True)
     refused = stage.enc("ada", "head", "--node", liar, "--evidence", ".", code=4)

@@ -26,6 +26,7 @@ from enc.node.store.sqlite.store import SqliteStore
 from enc.node.store.store_interface import Store
 from enc.runtime.checked_http import authorities
 from enc.runtime.logs import setup_logs
+from enc.runtime.service_manager import ServiceManager
 from enc.runtime.serving.descriptors import raise_file_limit
 from enc.runtime.signals import end_on_next_signal
 
@@ -47,6 +48,7 @@ async def _serve(
     signatures: SignaturePool,
     sender_cores: set[int],
     cores: frozenset[int] | None = None,
+    manager: ServiceManager | None = None,
 ) -> None:
     node, registrar = Node(config, store, key, signatures, sender_cores, cores), _registrar(config, key)
 
@@ -58,7 +60,7 @@ async def _serve(
         if registrar is not None and not node.restored:
             registrar.start()
 
-    server = NodeServer(node.app, config, node.drain, ready, node.http.quick)
+    server = NodeServer(node.app, config, node.drain, ready, node.http.quick, manager)
     gc.freeze()  # existing objects stay, so the collector need not visit them
     gc.set_threshold(*GC_THRESHOLD)
     node.start()
@@ -136,6 +138,7 @@ def _check_registry(store: Store, config: NodeConfig) -> None:
 def run(config: NodeConfig) -> int:
     """Run a node until it is stopped; return its exit code."""
     setup_logs(config.log_level, config.log_format)
+    manager = ServiceManager.take()  # before any child process starts
     raise_file_limit(config.limits.connections)
     authorities(config.push.ca_file, "push.ca_file")  # fail now: the sender reads the file later, in another process
     try:
@@ -157,6 +160,6 @@ def run(config: NodeConfig) -> int:
         signatures, sender_cores = _assign_cores(config)
         stack.callback(signatures.close)
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-            runner.run(_serve(config, store, key, signatures, sender_cores, cores))
+            runner.run(_serve(config, store, key, signatures, sender_cores, cores, manager))
     _log.info("stopped")
     return 0

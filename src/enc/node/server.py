@@ -9,6 +9,7 @@ import uvicorn
 from starlette.types import ASGIApp
 
 from enc.node.config import NodeConfig
+from enc.runtime.service_manager import ServiceManager
 from enc.runtime.serving.fast_response import Finish
 from enc.runtime.serving.listening import listen
 from enc.runtime.serving.server import Server
@@ -33,11 +34,17 @@ class NodeServer(Server):
         drain: Callable[[], Awaitable[None]],
         ready: Callable[[str], None],
         quick: Callable[[bytes, str, Finish], None] | None = None,
+        manager: ServiceManager | None = None,
     ) -> None:
         settings = _uvicorn_config(app, config, quick)
         listening = listen(config.host, config.port, flag="--port", backlog=2048)
         super().__init__(
-            settings, listening, sites=config.sites, ready=lambda: ready(self.url), on_signal=end_on_next_signal
+            settings,
+            listening,
+            sites=config.sites,
+            ready=lambda: ready(self.url),
+            on_signal=end_on_next_signal,
+            manager=manager,
         )
         self._drain = drain
         self._certificates = Certificates(config, settings.ssl)
