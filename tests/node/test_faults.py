@@ -24,9 +24,10 @@ from enc.core.session.envelope import open_answer, seal_request
 from enc.core.session.session import client_keys, open_session
 from tests.core.world import person
 from tests.forked import Forked, run
+from tests.node.api.websocket_peer import Room
 from tests.node.crash_node import PATIENCE_S, Launched, Launcher, set_clock
 from tests.node.crash_story import Load, Outside, Story, send
-from tests.node.running import RunningNode
+from tests.node.running import RunningNode, children
 from tests.plain_http import NO_TLS
 
 MINUTE_MS = 60_000
@@ -171,6 +172,43 @@ def flagged(flag: Path, text: str) -> Fault:
             flag.unlink()
 
     return switch
+
+
+def not_ready(node: RunningNode) -> set[str]:
+    """Return the codes of the reasons why a node is not ready."""
+    answer = httpx.get(f"{node.admin}/health/ready", timeout=PATIENCE_S, trust_env=False, verify=NO_TLS)
+    return {each["code"] for each in answer.json().get("reasons", ())}
+
+
+@pytest.mark.skipif(not hasattr(resource, "prlimit"), reason="another process's limits can be set on Linux alone")
+def test_a_node_whose_disk_is_full_says_what_fails(tmp_path: Path) -> None:
+    with RunningNode(tmp_path / "node") as node:
+        assert not_ready(node) == set()
+        fault = full_disk(node)
+        fault(True)
+        while not (codes := not_ready(node)):  # a result is reused for a second
+            pass
+        assert codes == {"store_not_writable", "disk_not_writable"}
+        fault(False)
+        while not_ready(node):
+            pass
+
+
+def test_a_process_that_checks_signatures_is_stopped(tmp_path: Path) -> None:
+    """Its pipes stay open. Commits are accepted, and it is replaced."""
+    with RunningNode(tmp_path / "node") as node:
+        room = Room(node)
+        assert not_ready(node) == set()
+        (stopped,) = children(node.pid, "enc.node.signatures.worker")
+        os.kill(stopped, signal.SIGSTOP)
+        room.send("alice", "message", "x")  # one alone is checked by the node itself
+        while "signature_workers_not_answering" not in not_ready(node):
+            pass
+        room.send("alice", "message", "y")
+        while not_ready(node):
+            pass
+        (other,) = children(node.pid, "enc.node.signatures.worker")
+        assert other != stopped
 
 
 @pytest.mark.skipif(not hasattr(resource, "prlimit"), reason="another process's limits can be set on Linux alone")

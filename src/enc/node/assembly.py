@@ -22,12 +22,14 @@ from starlette.types import Receive, Scope, Send
 
 from enc.core.errors import Unavailable
 from enc.core.primitives.signing import PrivateKey
+from enc.node.api.admin_api import AdminApi
 from enc.node.api.bulk_commits import BulkCommits
 from enc.node.api.http_api import HttpApi, with_cors
 from enc.node.api.imports import ImportApi
 from enc.node.api.read_pool import ReadPool
+from enc.node.api.readiness_checks import PROBE_S, ReadinessChecks
 from enc.node.api.registry import RegistryApi
-from enc.node.api.status_pages import PROBE_S, StatusPages
+from enc.node.api.status_pages import StatusPages
 from enc.node.api.subscriptions import SubscriptionHub
 from enc.node.api.websocket import WebSocketApi, WebSocketLimits
 from enc.node.config import NodeConfig
@@ -40,6 +42,7 @@ from enc.node.imports.uploads import UploadLimits, Uploads, unnamed_file
 from enc.node.limits.quota import Quota
 from enc.node.openapi.document import document
 from enc.node.ops.metrics import CachedReading, Metrics
+from enc.node.ops.readiness import Readiness
 from enc.node.ops.retention import RetentionSweeper
 from enc.node.push.batches import BatchRetention, PushBatcher
 from enc.node.push.supervisor import PushSupervisor
@@ -179,13 +182,25 @@ class Node:
         )
         self.executor = ThreadPoolExecutor(READERS, thread_name_prefix="answers")
         reads = ReadPool(handlers, self.executor, identities, addresses)
-        self.pages = StatusPages(self.config, self.key.public, self.sequencer, self.metrics, self.restored)
-        pages = {
-            "/info": self.pages.info,
-            "/health": self.pages.health,
+        checks = ReadinessChecks(
+            self.intake,
+            self.admission,
+            self.sequencer,
+            self._now,
+            self.config.data_path,
+            self.restored,
+        )
+        readiness = Readiness(checks.all())
+        self.pages = StatusPages(self.config, self.key.public, readiness, self.metrics, self.restored)
+        pages = {"/info": self.pages.info, "/health": self.pages.health, "/openapi.json": _openapi}
+        if self.config.admin.public_metrics:
+            pages["/metrics"] = self.pages.public_prometheus
+        admin_pages = {
+            "/health/live": self.pages.live,
+            "/health/ready": self.pages.health,
             "/metrics": self.pages.prometheus,
-            "/openapi.json": _openapi,
         }
+        self.admin_app = AdminApi(admin_pages)
         self.registry = RegistryApi(self.store, handlers, self.key.public, self.config.registry.id)
         taking, folder = self.config.imports, self.config.data_path
         disk = DiskSpace(lambda: free_bytes(folder), taking.keep_free_bytes)

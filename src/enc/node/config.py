@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args
 
 from msgspec import Meta, Struct, structs
 
+from enc.core.errors import MisuseError
 from enc.core.primitives.encoding import MAX_INT
 from enc.runtime.log_options import Level, LogFormat
 from enc.runtime.serving.limits import ServingLimits
@@ -29,6 +30,9 @@ PREFIX = "ENC_NODE_"
 """Prefix of all variables: ENC_NODE_PORT is `port`, ENC_NODE_LIMITS_CONTENT is `content` of section
 `limits`.
 """
+
+ADMIN_OFFSET = 10
+"""From the public port to the admin listener's, by default."""
 
 Creation = Literal["open", "allowlist", "closed"]
 
@@ -359,6 +363,25 @@ class ImportSettings(Struct, frozen=True, kw_only=True):
     upload_grace_s: Annotated[float, _real("Time before it must reach that speed.", 0, 3600, "seconds")] = 30.0
 
 
+class AdminSettings(Struct, frozen=True, kw_only=True):
+    """[admin]: the listener for operators, with health and metrics."""
+
+    host: Annotated[
+        str, _text("Address of the admin listener; empty: none.", "an address, a host's name, or nothing")
+    ] = "127.0.0.1"
+    port: Annotated[
+        int,
+        _number(
+            "Port of the admin listener; 0: a free one; -1: `port` + 10, or a free one if `port` is 0 or with `dev`.",
+            -1,
+            65_535,
+        ),
+    ] = -1
+    public_metrics: Annotated[bool, _switch("Also answer /metrics on the public listener; ends with version 0.2.")] = (
+        True
+    )
+
+
 class NodeConfig(Struct, frozen=True, kw_only=True):
     """All settings of one node."""
 
@@ -402,6 +425,14 @@ class NodeConfig(Struct, frozen=True, kw_only=True):
     push: PushSettings = PushSettings()
     imports: ImportSettings = ImportSettings()
     registry: RegistrySettings = RegistrySettings()
+    admin: AdminSettings = AdminSettings()
+
+    @property
+    def admin_port(self) -> int:
+        """Port of the admin listener; 0: a free one."""
+        if self.admin.port >= 0:
+            return self.admin.port
+        return 0 if self.dev or not self.port else self.port + ADMIN_OFFSET
 
     @property
     def data_path(self) -> Path:
@@ -527,6 +558,8 @@ def load_with_sources(
     for one, other in (("tls.certificate", "tls.key"), ("tls.key", "tls.certificate")):
         if one in given and given[one].value and not (other in given and given[other].value):
             raise given[one].refused(f"expected {other} beside it")
+    if config.admin.host and config.admin_port > 65_535:
+        raise MisuseError(f"admin.port: set it: by default it would be port + {ADMIN_OFFSET}, which is over 65535")
     return config, {key: found.source for key, found in given.items()}
 
 

@@ -4,7 +4,7 @@ import asyncio
 import gc
 import os
 import sys
-from contextlib import ExitStack
+from contextlib import ExitStack, nullcontext
 from itertools import islice
 
 import structlog
@@ -20,7 +20,7 @@ from enc.node.config import NodeConfig
 from enc.node.ops import key_file
 from enc.node.ops.place import mark_if_copied
 from enc.node.ops.registration import NodeRegistrar
-from enc.node.server import NodeServer
+from enc.node.server import AdminServer, NodeServer
 from enc.node.signatures.pool import SignaturePool
 from enc.node.store.sqlite.store import SqliteStore
 from enc.node.store.store_interface import Store
@@ -51,19 +51,21 @@ async def _serve(
     node, registrar = Node(config, store, key, signatures, sender_cores, cores), _registrar(config, key)
 
     def ready(url: str) -> None:
-        line = {"ready": True, "url": url, "seq_pub": key.public.hex()}
-        sys.stdout.write(encode(line).decode() + "\n")
+        line = {"url": url, "seq_pub": key.public.hex(), "admin": None if admin is None else admin.url}
+        sys.stdout.write(encode({"ready": True, **line}).decode() + "\n")
         sys.stdout.flush()
-        _log.info("ready", url=url, seq_pub=key.public.hex())
+        _log.info("ready", **line)
         if registrar is not None and not node.restored:
             registrar.start()
 
     server = NodeServer(node.app, config, node.drain, ready, node.http.quick)
+    admin = AdminServer(node.admin_app, config) if config.admin.host else None
     gc.freeze()  # existing objects stay, so the collector need not visit them
     gc.set_threshold(*GC_THRESHOLD)
     node.start()
     try:
-        await server.run_until_stopped()
+        async with admin.running() if admin is not None else nullcontext():
+            await server.run_until_stopped()
     finally:
         if registrar is not None:
             registrar.stop()

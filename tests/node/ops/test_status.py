@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from enc import __version__
 from enc.core.errors import Unavailable
-from enc.node.api import status_pages
+from enc.node.api import readiness_checks
 from enc.node.config import AdmissionSettings, LimitSettings
 from enc.node.store.steps import Step
 from tests.core.world import pub
@@ -76,11 +76,11 @@ def test_health_of_a_node_whose_clock_stands_behind() -> None:
 
 
 def test_health_of_a_node_whose_sequencer_does_not_answer(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(status_pages, "PROBE_S", 0.01)
+    monkeypatch.setattr(readiness_checks, "PROBE_S", 0.01)
     with Served() as node:
         with node.held_up():
             assert health(node) == (503, "failing")
-        monkeypatch.setattr(status_pages, "PROBE_S", PATIENCE_S)
+        monkeypatch.setattr(readiness_checks, "PROBE_S", PATIENCE_S)
         assert health(node) == (200, "ok")
 
 
@@ -100,9 +100,9 @@ def test_asked_often_it_is_not_tried_every_time(monkeypatch: pytest.MonkeyPatch)
     with Served() as node:
         written = count_writes(node, monkeypatch)
         assert health(node) == (200, "ok")
-        node.on_loop(lambda: setattr(node.node.pages, "_probe_until", node.node.loop.time() + PATIENCE_S))
+        node.on_loop(lambda: setattr(node.node.pages.readiness, "_until", node.node.loop.time() + PATIENCE_S))
         assert [node.get("/health").json()["status"] for _ in range(5)] == ["ok"] * 5
-        node.on_loop(lambda: setattr(node.node.pages, "_probe_until", 0.0))
+        node.on_loop(lambda: setattr(node.node.pages.readiness, "_until", 0.0))
         assert node.get("/health").json()["status"] == "ok"
         assert written == [0, 0]
 

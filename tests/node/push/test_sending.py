@@ -28,7 +28,7 @@ from tests.node import pushing
 from tests.node.api.websocket_peer import Room
 from tests.node.hooks import PATIENCE_S, Hooks
 from tests.node.pushing import CONFIG, PUSHED
-from tests.node.running import RunningNode
+from tests.node.running import RunningNode, children
 from tests.node.served import NODE, Served
 from tests.plain_http import NO_TLS
 
@@ -68,20 +68,6 @@ def register(room: Room, hooks: Hooks, name: str, trait: str = "dataview") -> No
 
 def say(room: Room, count: int = 1) -> list[Receipt]:
     return [room.post(commit) for commit in room.say(count, "bob")]
-
-
-def children(pid: int) -> list[int]:
-    """Return the process ids of the senders that a node has started."""
-    found = []
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdigit():
-            try:
-                stat, command = (entry / "stat").read_text(), (entry / "cmdline").read_bytes()
-            except OSError:
-                continue
-            if b"enc.node.push.sender_process" in command and stat.rpartition(")")[2].split()[1] == str(pid):
-                found.append(int(entry.name))
-    return found
 
 
 class Watched:

@@ -43,8 +43,6 @@ SEALED_PATHS = {
 }
 """Paths of sealed requests, each with the one request type that it accepts."""
 
-_JSON = (b"content-type", b"application/json")
-
 
 class _PlainFields(Struct):
     exp: Raw | UnsetType = UNSET
@@ -262,10 +260,12 @@ def _size(request: HttpRequest, name: str) -> int | None:
     return int(text)
 
 
-async def respond(send: Send, status: int, body: bytes, *headers: tuple[bytes, bytes]) -> None:
-    """Send a JSON response."""
-    length = (b"content-length", b"%d" % len(body))
-    await send({"type": "http.response.start", "status": status, "headers": [_JSON, length, *headers]})
+async def respond(
+    send: Send, status: int, body: bytes, *headers: tuple[bytes, bytes], media_type: bytes = b"application/json"
+) -> None:
+    """Send a response."""
+    first = [(b"content-type", media_type), (b"content-length", b"%d" % len(body))]
+    await send({"type": "http.response.start", "status": status, "headers": [*first, *headers]})
     await send({"type": "http.response.body", "body": body})
 
 

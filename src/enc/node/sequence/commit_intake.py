@@ -18,6 +18,8 @@ from enc.runtime.fair_share import FairShare
 
 MAX_BYTES = 256 << 20
 """Total size of the commits that may wait."""
+ORDINARY = 64 << 10
+"""Size that most commits do not exceed."""
 GATHER_S = 0.004
 """Time between two groups, unless a group is full earlier."""
 
@@ -47,6 +49,11 @@ class CommitReplies:
     def waiting(self) -> int:
         """Number of commits that have no result yet."""
         return self._count.used
+
+    @property
+    def is_full(self) -> bool:
+        """Whether no further commit of ordinary size may wait."""
+        return self._count.free < 1 or self._bytes.free < ORDINARY
 
     def expect(self, address: str, size: int) -> bool:
         """Count a commit that will get a result; return False if it must not wait."""
@@ -100,6 +107,11 @@ class CommitIntake:
     def waiting(self) -> int:
         """Number of commits that have no result yet."""
         return self._replies.waiting
+
+    @property
+    def is_full(self) -> bool:
+        """Whether no further commit of ordinary size may wait."""
+        return self._replies.is_full
 
     def submit(self, body: bytes, reply: Reply, address: str = "") -> None:
         """Queue a commit from an address; `reply` is called once with its result.
