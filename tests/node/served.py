@@ -107,6 +107,7 @@ class Served:
         )
         quick = self.node.http.quick if self._quick else None
         self.server = NodeServer(self.node.app, self._config, self.node.drain, self._is_ready, quick)
+        self.node.watch(self.server.peers)
         admin = AdminServer(self.node.admin_app, self._config)
         self.admin_url = admin.url
         self.node.start()

@@ -66,6 +66,7 @@ def test_the_defaults_are_those_promised() -> None:
         "host_id": "",
         "log_level": "info",
         "log_format": "json",
+        "access_log": False,
         "limits.content": 1 << 20,
         "limits.manifest": 256 << 10,
         "limits.body": 2 << 20,

@@ -413,6 +413,7 @@ class NodeConfig(Struct, frozen=True, kw_only=True):
     ] = ""
     log_level: Annotated[Level, _choice("Lowest level that is logged.", Level)] = "info"
     log_format: Annotated[LogFormat, _choice("Log format: JSON lines, or lines for people.", LogFormat)] = "json"
+    access_log: Annotated[bool, _switch("Log each request: its path, status, time and address.")] = False
     limits: LimitSettings = LimitSettings()
     admission: AdmissionSettings = AdmissionSettings()
     rates: RateSettings = RateSettings()

@@ -59,6 +59,7 @@ async def _serve(
             registrar.start()
 
     server = NodeServer(node.app, config, node.drain, ready, node.http.quick)
+    node.watch(server.peers)
     admin = AdminServer(node.admin_app, config) if config.admin.host else None
     gc.freeze()  # existing objects stay, so the collector need not visit them
     gc.set_threshold(*GC_THRESHOLD)

@@ -144,7 +144,7 @@ def test_a_thread_that_checks_commits_does_not_answer(node: Served, monkeypatch:
 
     with monkeypatch.context() as patch:
         patch.setattr(readiness_checks, "PROBE_S", 0.05)
-        patch.setattr(node.node.admission._signatures, "probe", wait)
+        patch.setattr(node.node.signatures, "probe", wait)
         assert "admission_not_answering" in reasons(node)
         go_on.set()
     assert reasons(node) == []

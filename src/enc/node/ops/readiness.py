@@ -48,7 +48,8 @@ class Readiness:
         """The last run."""
         self._until = 0.0
         """Loop time until which its result is reused."""
-        self._logged: tuple[Code, ...] = ()
+        self.codes: tuple[Code, ...] = ()
+        """Codes of the last result."""
 
     async def reasons(self) -> tuple[NotReady, ...]:
         """Return why the node is not ready; empty if it is."""
@@ -66,11 +67,11 @@ class Readiness:
 
     def _log_change(self, reasons: tuple[NotReady, ...]) -> None:
         codes = tuple(reason.code for reason in reasons)
-        if codes and codes != self._logged:
+        if codes and codes != self.codes:
             _log.error("not_ready", codes=codes, reasons=[reason.message for reason in reasons])
-        elif self._logged and not codes:
+        elif self.codes and not codes:
             _log.info("ready_again")
-        self._logged = codes
+        self.codes = codes
 
 
 async def _result(check: Check) -> NotReady | None:

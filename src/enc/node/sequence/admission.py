@@ -40,7 +40,7 @@ from enc.core.machine.enclave import judge_manifest
 from enc.core.primitives.types import Commit, CommitLimits
 from enc.core.rules.policy_types import Policy
 from enc.node.ops.internal_errors import internal_error
-from enc.node.sequence.admitted import AdmittedCommit, Judgement, duplicate
+from enc.node.sequence.admitted import AdmittedCommit, Judgement, duplicate, request_of
 from enc.node.sequence.content_parts import check_parts
 from enc.node.sequence.sequencer import Sequencer
 from enc.node.sequence.state_cache import StateCache
@@ -357,7 +357,8 @@ class Admission:
         except EncError as e:
             return (sender, e, commit.hash if commit else None)
         except Exception as e:  # an internal error must not affect the others
-            return (sender, internal_error(e, "admission"), commit.hash if commit else None)
+            error = internal_error(e, "admission", request_of(sender))
+            return (sender, error, commit.hash if commit else None)
 
     def _finish(self, admitted: AdmittedCommit, is_signed: bool) -> AdmittedCommit | Rejection:
         """Check the result of the signature check, and run everything after it."""
@@ -368,7 +369,8 @@ class Admission:
         except EncError as e:
             return (admitted.sender, e, admitted.commit.hash)
         except Exception as e:  # an internal error must not affect the others
-            return (admitted.sender, internal_error(e, "admission"), admitted.commit.hash)
+            error = internal_error(e, "admission", request_of(admitted.sender))
+            return (admitted.sender, error, admitted.commit.hash)
 
 
 def is_signed(commit: Commit) -> bool:

@@ -30,7 +30,7 @@ from enc.core.rules.manifest_header import read_bundle_rules
 from enc.core.rules.policy_types import Effects
 from enc.node.limits.quota import NO_QUOTA, Quota, Spending
 from enc.node.ops.internal_errors import internal_error
-from enc.node.sequence.admitted import AdmittedCommit, CommitOutcome, duplicate, judged_manifest
+from enc.node.sequence.admitted import AdmittedCommit, CommitOutcome, duplicate, judged_manifest, request_of
 from enc.node.sequence.batch import CommitBatch, StepBuilder
 from enc.node.sequence.batch_overlay import BatchOverlay, NodeCache
 from enc.node.sequence.checkpoint import Checkpoint, MigrateHolds
@@ -179,6 +179,10 @@ class Sequencer:
         """Note that the store has recorded this time. Call it on the sequencer's thread."""
         self._guard.record(shown)
 
+    def behind_ms(self, now: int) -> int:
+        """Return by how much the node's clock shows less than before. Safe from any thread."""
+        return self._guard.behind_ms(now)
+
     def probe(self) -> None:
         """Write an empty batch, which records no time; raises if the store fails or the clock is wrong.
         Call it on the sequencer's thread.
@@ -305,7 +309,7 @@ class Sequencer:
         except EncError as e:
             return e
         except Exception as e:  # an internal error must not affect the others
-            return internal_error(e, "sequencer")
+            return internal_error(e, "sequencer", request_of(admitted.sender))
 
     def _write(self, batch: CommitBatch) -> EncError | None:
         """Seal overdue bundles and make the batch durable. On failure, return the error and drop
