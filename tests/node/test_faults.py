@@ -22,6 +22,7 @@ from enc.core.log.commit import wire_commit
 from enc.core.primitives.types import Commit
 from enc.core.session.envelope import open_answer, seal_request
 from enc.core.session.session import client_keys, open_session
+from enc.runtime.log_throttle import BURST
 from tests.core.world import person
 from tests.forked import Forked, run
 from tests.node.api.websocket_peer import Room
@@ -222,6 +223,23 @@ def test_a_statement_fails(launcher: Launcher, tmp_path: Path, statements: str) 
     story, fault = Story(launcher, tmp_path / "data"), flagged(tmp_path / "failing", statements)
     check_all(story, lambda: story.start(failing=str(tmp_path / "failing")), lambda node: fault)
     assert "store_failed" in story.log()
+
+
+def test_a_fault_that_comes_with_every_commit_does_not_fill_the_log(launcher: Launcher, tmp_path: Path) -> None:
+    story, fault = Story(launcher, tmp_path / "data"), flagged(tmp_path / "failing", "COMMIT")
+    story.found()
+    with story.start(failing=str(tmp_path / "failing")) as node, Client(story.outside, node) as client:
+        client.check_works()
+        fault(True)
+        for _ in range(3 * BURST):
+            client.post(story.outside.any_commit())
+        fault(False)
+        lines = [line for line in story.log().splitlines() if '"store_failed"' in line]
+        assert 1 <= len(lines) <= BURST
+        while "log_repeats" not in story.log() and '"repeats"' not in story.log():
+            pass
+    story.recover()
+    story.audit()
 
 
 def test_a_commit_is_made_but_reported_as_failed(launcher: Launcher, tmp_path: Path) -> None:

@@ -137,7 +137,7 @@ class Node:
             ),
             monotonic=self._monotonic,
         )
-        identities, addresses = self._rate_limiters()
+        self._rates = identities, addresses = self._rate_limiters()
         self.signatures = signatures or SignaturePool(0)
         self.admission = Admission(self._validator(identities), self.sequencer, replies.reject, self.signatures)
         self.intake = CommitIntake(self.loop, self.admission, replies)
@@ -365,6 +365,17 @@ class Node:
         except FutureTimeout:
             future.cancel()  # the caller would not know that the enclave is held
             raise Unavailable("the sequencer did not answer in time", retry_after_ms=1000) from None
+
+    def apply(self, config: NodeConfig) -> None:
+        """Put the settings into force that can change while the node runs. For the event loop's thread."""
+        self.config, self.pages.config, self._allowed = config, config, frozenset(config.admission.allow)
+        admission, rates = config.admission, config.effective_rates
+        quota = admission.max_enclaves, admission.max_events, admission.max_bytes
+        self._quota.enclaves, self._quota.events, self._quota.bytes = quota
+        identities, addresses = self._rates
+        identities.set_rate(rates.identity_per_s, rates.identity_burst)
+        addresses.set_rate(rates.address_per_s, rates.address_burst)
+        self.requests.is_logged = config.access_log
 
     # Start and stop
 

@@ -31,6 +31,8 @@ PREFIX = "ENC_NODE_"
 `limits`.
 """
 
+BASE_BYTES = 300 << 20
+"""Memory of a node and its processes beside what the settings bound: programs, and the store's caches."""
 ADMIN_OFFSET = 10
 """From the public port to the admin listener's, by default."""
 
@@ -478,6 +480,11 @@ class NodeConfig(Struct, frozen=True, kw_only=True):
         one address may have any number of connections and no proxy is trusted.
         """
         return not self.dev and bool(self.limits.connections_per_address or self.proxy.trusted)
+
+    @property
+    def memory_bytes(self) -> int:
+        """Memory that peers and endpoints may make the node use, and what it needs itself."""
+        return BASE_BYTES + self.limits.unsent_bytes + self.limits.incoming_bytes + self.push.unsent_bytes
 
     @property
     def max_hold_s(self) -> float | None:

@@ -22,26 +22,26 @@ class StatusPages:
     ) -> None:
         """`restored`: why the node signs nothing; empty if it signs."""
         self._restored = restored
-        self._config, self._seq_pub, self.readiness, self._metrics = config, seq_pub, readiness, metrics
+        self.config, self._seq_pub, self.readiness, self._metrics = config, seq_pub, readiness, metrics
         self._was_public_used = False
         self._metrics_page: asyncio.Task[bytes] | None = None
         """The page that is being made; requests that arrive meanwhile share it."""
 
     async def info(self) -> tuple[int, str, bytes]:
-        limits = self._config.limits
+        limits = self.config.limits
         info = {
             "seq_pub": self._seq_pub.hex(),
             "software": {"name": "enc", "version": __version__},
             "enc_v": VERSIONS,
-            "url": self._config.public_url or None,
+            "url": self.config.public_url or None,
             "restored": self._restored or None,
-            "create": self._config.admission.create,
+            "create": self.config.admission.create,
             "imports": {
-                "at_once": self._config.imports.at_once,
-                "archive_bytes": self._config.imports.archive_bytes,
-                "total_bytes": self._config.imports.total_bytes,
+                "at_once": self.config.imports.at_once,
+                "archive_bytes": self.config.imports.archive_bytes,
+                "total_bytes": self.config.imports.total_bytes,
             },
-            "registry": self._config.registry.enclave or None,
+            "registry": self.config.registry.enclave or None,
             "limits": {
                 "content": limits.content,
                 "manifest": limits.manifest,

@@ -36,6 +36,7 @@ from enc.node.store.push_interface import PushResult
 from enc.node.store.sqlite.push.reader import PushReader
 from enc.runtime.checked_http import authorities
 from enc.runtime.checked_http_async import EndpointCaller
+from enc.runtime.log_throttle import LogThrottle
 from enc.runtime.logs import setup_logs
 from enc.runtime.signals import ignore_stop_signals
 
@@ -152,7 +153,7 @@ async def _run() -> None:
     start = await pipe.read()
     if not isinstance(start, Start):
         return
-    setup_logs(start.log_level, start.log_format)
+    setup_logs(start.log_level, start.log_format, throttle=LogThrottle())
     reads = PushReader(Path(start.store))
     sender = _sender(start, reads, pipe)
     running = asyncio.create_task(sender.run())

@@ -15,7 +15,7 @@ from queue import Empty, SimpleQueue
 from typing import TypeVar
 
 import structlog
-from msgspec import Struct
+from msgspec import Struct, field
 
 from enc.core.errors import EncError, EnclaveNotFound, ReadOnly, Unavailable
 from enc.core.log.event import finalize
@@ -28,7 +28,7 @@ from enc.core.primitives.types import Commit, Event, Receipt
 from enc.core.rules.content import revised_id
 from enc.core.rules.manifest_header import read_bundle_rules
 from enc.core.rules.policy_types import Effects
-from enc.node.limits.quota import NO_QUOTA, Quota, Spending
+from enc.node.limits.quota import Quota, Spending
 from enc.node.ops.internal_errors import internal_error
 from enc.node.sequence.admitted import AdmittedCommit, CommitOutcome, duplicate, judged_manifest, request_of
 from enc.node.sequence.batch import CommitBatch, StepBuilder
@@ -75,7 +75,7 @@ class SequencerSettings(Struct, frozen=True, kw_only=True):
     seal_idle: bool = True
     """Whether bundles whose time is up are closed without a further event."""
     max_batch: int = MAX_BATCH
-    quota: Quota = NO_QUOTA
+    quota: Quota = field(default_factory=Quota)
     is_read_only: bool = False
     """Whether nothing is signed: neither events nor heads."""
 

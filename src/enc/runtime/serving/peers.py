@@ -127,6 +127,10 @@ class Peers:
         self.refused = {"connections": 0, "connections_per_address": 0}
         """Number of connections refused so far, by the limit."""
 
+    def set_limits(self, limits: ServingLimits) -> None:
+        """Change the limits. Peers over a limit stay until the next one arrives."""
+        self._limits = limits
+
     @property
     def is_crowded(self) -> bool:
         return self.unsent > self._limits.unsent_bytes // 2
