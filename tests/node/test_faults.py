@@ -6,10 +6,11 @@ import resource
 import select
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, suppress
+from contextlib import AbstractContextManager, ExitStack, suppress
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,7 @@ from enc.core.primitives.types import Commit
 from enc.core.session.envelope import open_answer, seal_request
 from enc.core.session.session import client_keys, open_session
 from enc.runtime.log_throttle import BURST
+from enc.runtime.serving.descriptors import RESERVE
 from tests.core.world import person
 from tests.forked import Forked, run
 from tests.node.api.websocket_peer import Room
@@ -193,6 +195,20 @@ def test_a_node_whose_disk_is_full_says_what_fails(tmp_path: Path) -> None:
         fault(False)
         while not_ready(node):
             pass
+
+
+def test_a_node_with_few_file_descriptors_stays_live(tmp_path: Path) -> None:
+    few = RESERVE + 40
+    first = f"import resource; resource.setrlimit(resource.RLIMIT_NOFILE, ({few}, {few}))"
+    with RunningNode(tmp_path / "node", first=first) as node, ExitStack() as stack:
+        host, port = httpx.URL(node.url).host, httpx.URL(node.url).port or 0
+        peers = [stack.enter_context(socket.create_connection((host, port))) for _ in range(few)]
+        with peers[-1].makefile("rb") as file:
+            assert b"503" in file.readline()
+        assert httpx.get(f"{node.admin}/health/live", trust_env=False, verify=NO_TLS).json() == {"status": "ok"}
+        assert not_ready(node) == set()
+        assert "few_file_descriptors" in node.log()
+        assert "accept_failed" not in node.log()
 
 
 def test_a_process_that_checks_signatures_is_stopped(tmp_path: Path) -> None:

@@ -25,7 +25,7 @@ from enc.node.ops.place import mark_if_copied
 from enc.node.ops.registration import NodeRegistrar
 from enc.node.ops.reload import SettingsReload
 from enc.node.sequence.commit_intake import MAX_BYTES
-from enc.node.server import AdminServer, NodeServer
+from enc.node.server import AdminServer, NodeServer, serving_limits
 from enc.node.signatures.pool import SignaturePool
 from enc.node.store.sqlite.store import SqliteStore
 from enc.node.store.store_interface import Store
@@ -93,7 +93,7 @@ def _apply(node: Node, server: NodeServer, throttle: LogThrottle, config: NodeCo
     setup_logs(config.log_level, config.log_format, throttle=throttle)
     raise_file_limit(config.limits.connections)
     node.apply(config)
-    server.set_limits(config.serving_limits)
+    server.set_limits(serving_limits(config))
 
 
 async def _report_repeats(throttle: LogThrottle) -> None:

@@ -8,9 +8,11 @@ from pathlib import Path
 
 import structlog
 import uvicorn
+from msgspec.structs import replace
 from starlette.types import ASGIApp
 
 from enc.node.config import NodeConfig
+from enc.runtime.serving.descriptors import affordable_connections
 from enc.runtime.serving.fast_response import Finish
 from enc.runtime.serving.limits import ServingLimits
 from enc.runtime.serving.listening import listen
@@ -24,6 +26,14 @@ ADMIN_LIMITS = ServingLimits(
 )
 
 _log = structlog.get_logger("enc.server")
+
+
+def serving_limits(config: NodeConfig) -> ServingLimits:
+    """Return the limits of the node's server: not more connections than there are file descriptors, or
+    none would be left for the admin listener and the store.
+    """
+    limits = config.serving_limits
+    return replace(limits, connections=min(limits.connections, affordable_connections()))
 
 
 class NodeServer(Server):
@@ -112,7 +122,7 @@ def _uvicorn_config(
     limits = config.limits
     return server_config(
         app,
-        limits=config.serving_limits,
+        limits=serving_limits(config),
         quick=None if config.proxy.trusted else quick,
         cert=config.tls.certificate or None,
         key=config.tls.key or None,

@@ -115,6 +115,13 @@ def test_rates(node: Served) -> None:
     assert node.get("/info").status_code == 200
 
 
+def test_rates_of_identities(node: Served) -> None:
+    enclave = node.found(SMALL)
+    reload(node, replace(PLAIN, rates=RateSettings(identity_per_s=0.001, identity_burst=1)))
+    enclave.send("bob", "message", "1")
+    assert enclave.refused("bob", "message", "2").code == "RATE_LIMITED"
+
+
 def test_the_limit_of_connections(node: Served) -> None:
     node.get("/info")  # its connection stays
     reload(node, replace(PLAIN, limits=replace(PLAIN.limits, connections=1)))
