@@ -78,7 +78,8 @@ def started(monkeypatch: pytest.MonkeyPatch) -> list[NodeConfig]:
 
     found: list[NodeConfig] = []
 
-    def run(config: NodeConfig) -> int:
+    def run(config: NodeConfig, load: Callable[[], NodeConfig]) -> int:
+        assert load() == config  # what SIGHUP reads comes from the same flags
         found.append(config)
         return 7
 
@@ -149,7 +150,7 @@ def test_every_command_looks_at_the_environment(command: str, monkeypatch: pytes
 def test_a_node_that_cannot_run(monkeypatch: pytest.MonkeyPatch, error: Exception, code: int, message: str) -> None:
     from enc.node import main
 
-    def fail(config: NodeConfig) -> int:
+    def fail(*_: object) -> int:
         raise error
 
     monkeypatch.setattr(main, "run", fail)

@@ -123,7 +123,9 @@ def test_it_says_so(copy: Copy) -> None:
     with capture_logs() as logs, copy.served() as node:
         assert good(node.get("/info"))["restored"] == REASON
         health = node.get("/health")
-        assert (health.status_code, health.json()) == (503, {"status": "restored", "reason": REASON})
+        reasons = [{"code": "restored", "message": REASON}]
+        assert health.status_code == 503
+        assert health.json() == {"status": "restored", "reason": REASON, "reasons": reasons}
         assert figures(node)["enc_restored", ""] == 1
     assert {"event": "restored", "log_level": "error", "reason": REASON, "todo": "enc node adopt"} in logs
 

@@ -61,13 +61,17 @@ def run(
 ) -> None:
     """Run a node until a signal. The first line on stdout holds its URL; logs are written to stderr.
 
-    SIGTERM or Ctrl-C stops it gracefully, with exit code 0; a second one ends it at once.
+    SIGTERM or Ctrl-C stops it gracefully, with exit code 0; a second one ends it at once. SIGHUP reloads the settings.
     """
+
+    def settings() -> NodeConfig:
+        return load(config, data, host, port, dev, log_level, log_format, registry)[0]
+
     with exits.exit_on_error(NAME):
-        settings, _ = load(config, data, host, port, dev, log_level, log_format, registry)
+        first = settings()
         from enc.node import main
 
-        code = main.run(settings)
+        code = main.run(first, settings)
     raise typer.Exit(code)
 
 

@@ -16,7 +16,7 @@ from queue import Empty, SimpleQueue
 from typing import TypeVar
 
 import structlog
-from msgspec import Struct
+from msgspec import Struct, field
 
 from enc.core.errors import EncError, EnclaveNotFound, ReadOnly, Unavailable
 from enc.core.log.event import finalize
@@ -29,9 +29,9 @@ from enc.core.primitives.types import Commit, Event, Receipt
 from enc.core.rules.content import revised_id
 from enc.core.rules.manifest_header import read_bundle_rules
 from enc.core.rules.policy_types import Effects
-from enc.node.limits.quota import NO_QUOTA, Quota, Spending
+from enc.node.limits.quota import Quota, Spending
 from enc.node.ops.internal_errors import internal_error
-from enc.node.sequence.admitted import AdmittedCommit, CommitOutcome, duplicate, judged_manifest
+from enc.node.sequence.admitted import AdmittedCommit, CommitOutcome, duplicate, judged_manifest, request_of
 from enc.node.sequence.batch import CommitBatch, StepBuilder
 from enc.node.sequence.batch_overlay import BatchOverlay, NodeCache
 from enc.node.sequence.checkpoint import Checkpoint, MigrateHolds
@@ -76,7 +76,7 @@ class SequencerSettings(Struct, frozen=True, kw_only=True):
     seal_idle: bool = True
     """Whether bundles whose time is up are closed without a further event."""
     max_batch: int = MAX_BATCH
-    quota: Quota = NO_QUOTA
+    quota: Quota = field(default_factory=Quota)
     is_read_only: bool = False
     """Whether nothing is signed: neither events nor heads."""
 
@@ -180,6 +180,10 @@ class Sequencer:
     def record_clock(self, shown: int) -> None:
         """Note that the store has recorded this time. Call it on the sequencer's thread."""
         self._guard.record(shown)
+
+    def behind_ms(self, now: int) -> int:
+        """Return by how much the node's clock shows less than before. Safe from any thread."""
+        return self._guard.behind_ms(now)
 
     def probe(self) -> None:
         """Write an empty batch, which records no time; raises if the store fails or the clock is wrong.
@@ -307,7 +311,7 @@ class Sequencer:
         except EncError as e:
             return e
         except Exception as e:  # an internal error must not affect the others
-            return internal_error(e, "sequencer")
+            return internal_error(e, "sequencer", request_of(admitted.sender))
 
     def _write(self, batch: CommitBatch) -> EncError | None:
         """Seal overdue bundles and make the batch durable. On failure, return the error and drop

@@ -21,6 +21,7 @@ from enc.runtime.service_manager import ServiceManager
 from enc.runtime.serving.closing import close_idle, close_slow, close_stuck
 from enc.runtime.serving.descriptors import AcceptFailures
 from enc.runtime.serving.http_protocol import HttpProtocol
+from enc.runtime.serving.limits import ServingLimits
 from enc.runtime.serving.listening import url_of
 from enc.runtime.serving.peers import Peers
 from enc.runtime.serving.sites import SiteCheck, SiteRules
@@ -83,6 +84,11 @@ class Server(uvicorn.Server):
         if self._loop is not None:
             with suppress(RuntimeError):  # the loop has ended
                 self._loop.call_soon_threadsafe(self._stopping.set)
+
+    def set_limits(self, limits: ServingLimits) -> None:
+        """Change the limits; not `idle_timeout_s` and `max_body`, which stay as they were."""
+        self._limits = self._protocol.limits = limits
+        self.peers.set_limits(limits)
 
     @property
     def peers(self) -> Peers:
