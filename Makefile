@@ -8,14 +8,14 @@ STAMP  := $(VENV)/.ready
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup quick test soak mutation check bench demo docs clean lock
+.PHONY: help setup quick test soak mutation check bench demo docs clean release lock
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 setup: $(STAMP) ## make .venv with the locked dependencies
 
-$(STAMP): requirements.lock pyproject.toml scripts/venv scripts/jars scripts/jars.sha256
+$(STAMP): requirements.lock pyproject.toml scripts/venv scripts/jars src/enc/dataview/lake/jars.py
 	@scripts/venv "$(PYTHON)" "$(VENV)"
 	@touch $@
 
@@ -50,6 +50,9 @@ docs: $(STAMP) ## generate docs/commands.md and docs/api.md from the program
 clean: ## remove everything that was built
 	@rm -rf "$(VENV)" build dist .coverage .hypothesis .mypy_cache .pytest_cache .ruff_cache .import_linter_cache
 	@find src tests benchmarks examples -name __pycache__ -prune -exec rm -rf {} +
+
+release: $(STAMP) ## build the distributions in dist/, install them elsewhere and try them
+	@scripts/release
 
 lock: ## pin the newest allowed dependencies into requirements.lock (needs uv)
 	@uv pip compile --quiet --universal --generate-hashes --no-header --group dev --extra dataview \

@@ -33,21 +33,21 @@ def fill(path: Path, n: int, size: int) -> None:
     from enc.core.primitives.signing import PrivateKey
     from enc.core.primitives.types import Event
 
-    node, founding, start = PrivateKey(bytes([99] * 32)), manifest(n), now_ms()
+    node, creation, start = PrivateKey(bytes([99] * 32)), manifest(n), now_ms()
     exp = start + 60_000
 
     def events() -> "list[Event]":
         commits = (
-            build_commit(AUTHORS[i % len(AUTHORS)], founding.enclave, "message", text(i), exp + i)
+            build_commit(AUTHORS[i % len(AUTHORS)], creation.enclave, "message", text(i), exp + i)
             for i in range(1, size)
         )
         return [
-            finalize(founding, node, start, 0),
+            finalize(creation, node, start, 0),
             *(finalize(c, node, start + i, i) for i, c in enumerate(commits, 1)),
         ]
 
     header = Header(
-        enclave=founding.enclave,
+        enclave=creation.enclave,
         enc_v=2,
         sequencers=((node.public, 0),),
         events=size,

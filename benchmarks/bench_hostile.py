@@ -21,9 +21,9 @@ from floors import missed, verdict
 from hostile_load import ATTACKER, Attack, Attacker, Call
 from hostile_requests import (
     archive,
-    found,
     grants,
     grants_manifest,
+    manifest_commit,
     manifests,
     new_key,
     open_manifest,
@@ -64,7 +64,7 @@ class Victim:
 
     def __init__(self, node: Node) -> None:
         self._node, self._key = node, new_key()
-        manifest = found(self._key, open_manifest(self._key))
+        manifest = manifest_commit(self._key, open_manifest(self._key))
         self.enclave = manifest.enclave
         post(node, Call(wire(manifest)))
 
@@ -141,7 +141,7 @@ def exchange(node: Node, method: str, call: Call) -> tuple[int, bytes]:
 def gates(node: Node) -> Attack:
     owners, calls = [new_key() for _ in range(3)], list[Call]()
     for owner in owners:
-        manifest = found(owner, grants_manifest(owner))
+        manifest = manifest_commit(owner, grants_manifest(owner))
         post(node, Call(wire(manifest)))
         calls += grants(owner, manifest.enclave, 30)
     return Attack(port=node.port, calls=calls, seconds=ATTACK_S)
@@ -149,7 +149,7 @@ def gates(node: Node) -> Attack:
 
 def subscriptions(node: Node) -> Attack:
     owner = new_key()
-    manifest = found(owner, readers_manifest(owner))
+    manifest = manifest_commit(owner, readers_manifest(owner))
     post(node, Call(wire(manifest)))
     asked = {"filter": {"type": "nothing"}}
     sockets = [
@@ -161,7 +161,7 @@ def subscriptions(node: Node) -> Attack:
 
 def heavy(node: Node) -> Attack:
     authors = [new_key() for _ in range(10)]
-    manifest = found(authors[0], open_manifest(authors[0], bundle={"size": 1, "timeout": 1000}))
+    manifest = manifest_commit(authors[0], open_manifest(authors[0], bundle={"size": 1, "timeout": 1000}))
     post(node, Call(wire(manifest)))
     for i in range(1000):
         post(node, Call(wire(write(authors[i % 10], manifest.enclave, "note", f"n{i}"))))
@@ -180,7 +180,7 @@ def cold_enclaves(node: Node) -> Attack:
     """Return commits without valid signatures to enclaves whose Manifests do not fit into memory together."""
     owner, stranger, enclaves = new_key(), new_key(), list[bytes]()
     for _ in range(40):
-        manifest = found(owner, {**grants_manifest(owner), "meta": {"n": len(enclaves)}})
+        manifest = manifest_commit(owner, {**grants_manifest(owner), "meta": {"n": len(enclaves)}})
         post(node, Call(wire(manifest)))
         enclaves.append(manifest.enclave)
     commits = [write(stranger, enclaves[i % 40], "note", f"n{i}") for i in range(4000)]

@@ -32,7 +32,7 @@ from enc.node.imports.disk_space import DiskSpace
 from enc.node.imports.jobs import Importer
 from enc.node.imports.log_import import ImportJob
 from enc.node.imports.orders import ImportOrder
-from enc.node.limits.quota import NO_QUOTA
+from enc.node.limits.quota import Quota
 from enc.node.main import GC_THRESHOLD
 from enc.node.sequence.sequencer import Sequencer
 from enc.node.sequence.state_cache import StateCache
@@ -141,7 +141,7 @@ def take_in(folder: Path, archive: bytes, migrate: Commit, events: int, now: int
     policy = ImportPolicy(
         may_create=lambda identity: True,
         rates=RateLimiter(0, 1, time.monotonic),
-        quota=NO_QUOTA,
+        quota=Quota(),
         disk=DiskSpace(lambda: 1 << 50, 0),
         at_once=1,
         total_bytes=1 << 40,

@@ -41,12 +41,12 @@ def per_second(node: Node, path: str) -> Result:
 
 
 def main() -> None:
-    founding = build_manifest(AUTHORS[0], compact_json(template("registry", AUTHORS[0].public)), EXP)
-    os.environ["ENC_NODE_REGISTRY_ENCLAVE"] = founding.enclave.hex()
+    creation = build_manifest(AUTHORS[0], compact_json(template("registry", AUTHORS[0].public)), EXP)
+    os.environ["ENC_NODE_REGISTRY_ENCLAVE"] = creation.enclave.hex()
     try:
         with tempfile.TemporaryDirectory() as data, Node(Path(data)) as node:
-            send(node, [wire(founding)], web_socket=False)
-            commits, enclave = entries(founding.enclave)
+            send(node, [wire(creation)], web_socket=False)
+            commits, enclave = entries(creation.enclave)
             send(node, [wire(commit) for commit in commits], web_socket=False)
             info, resolve = per_second(node, "/info"), per_second(node, f"/resolve/{enclave.hex()}")
             proved = per_second(node, f"/resolve/{enclave.hex()}?proof=1")

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from floors import best_by_turns, report
 from node_commits import sign
-from node_process import NAMES, Node, describe, found, send
+from node_process import NAMES, Node, create, describe, send
 
 from enc.core.primitives.signing import PrivateKey
 from enc.node.ops import key_file
@@ -60,7 +60,7 @@ def bench_calls(path: Path) -> None:
 
 
 def bench_commits(pool: Workers, nodes: dict[str, Node]) -> None:
-    enclaves = {name: found(node, 0, ENCLAVES) for name, node in nodes.items()}
+    enclaves = {name: create(node, 0, ENCLAVES) for name, node in nodes.items()}
     for web_socket in (False, True):
         best = {}
         for _ in range(ROUNDS):

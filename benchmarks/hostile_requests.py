@@ -54,7 +54,7 @@ def open_manifest(owner: PrivateKey, **more: Any) -> Json:
     }
 
 
-def found(owner: PrivateKey, manifest: Json) -> Commit:
+def manifest_commit(owner: PrivateKey, manifest: Json) -> Commit:
     return build_manifest(owner, compact_json(manifest), now_ms() + LIFE_MS)
 
 
@@ -120,7 +120,7 @@ def manifests(count: int) -> Iterator[Call]:
         customs = [{"event": f"e{j}", **event} for j in range(4_000)]
         if not i:
             fits = len(largest(lambda n: {**plain, "customs": customs[:n]}, 4_000)["customs"]) - 1  # noqa: B023
-        yield Call(wire(found(owner, {**plain, "customs": customs[:fits]})))
+        yield Call(wire(manifest_commit(owner, {**plain, "customs": customs[:fits]})))
 
 
 def orders(seq_pub: bytes, sources: list[str]) -> Iterator[Call]:
@@ -134,7 +134,7 @@ def orders(seq_pub: bytes, sources: list[str]) -> Iterator[Call]:
 def archive(seq_pub: bytes, contents: list[str]) -> tuple[Call, str]:
     """Return an upload of an enclave's log with these contents, and the import's name."""
     owner, old, now = new_key(), new_key(), now_ms()
-    manifest = found(owner, open_manifest(owner))
+    manifest = manifest_commit(owner, open_manifest(owner))
     events = [finalize(manifest, old, now, 0)]
     for i, content in enumerate(contents, 1):
         events.append(finalize(write(owner, manifest.enclave, "note", content, i), old, now + i, i))

@@ -42,16 +42,16 @@ def step(transition: Transition, event: Event | None, effects: Effects) -> Step:
 
 def history(n: int, seq_pub: bytes, size: int, start: int) -> Iterator[Step]:
     """Build the history of enclave `n` until it is idle: `size` events, a millisecond apart, the last bundle sealed."""
-    founding, nothing = manifest(n), EnclaveMemory()
-    policy, effects = machine.judge_manifest(founding)
-    event = garbage(founding, seq_pub, start, 0)
+    creation, nothing = manifest(n), EnclaveMemory()
+    policy, effects = machine.judge_manifest(creation)
+    event = garbage(creation, seq_pub, start, 0)
     transition = machine.apply_manifest(event, policy, effects)
     yield step(transition, event, effects)
     for seq in range(1, size):
         content, noise = text(seq), os.urandom(96)
         commit = Commit(
             hash=noise[:32],
-            enclave=founding.enclave,
+            enclave=creation.enclave,
             from_=AUTHORS[seq % len(AUTHORS)].public,
             type="message",
             content=content,

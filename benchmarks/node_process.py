@@ -87,7 +87,7 @@ def send(node: Node, bodies: list[bytes], web_socket: bool, rate: float = 0.0) -
     return result
 
 
-def found(node: Node, first: int, size: int) -> list[bytes]:
+def create(node: Node, first: int, size: int) -> list[bytes]:
     """Create new enclaves, and return their ids."""
     manifests = [manifest(n) for n in range(first, first + size)]
     send(node, [wire(each) for each in manifests], web_socket=False)

@@ -8,7 +8,7 @@ from floors import raw_sign, raw_verify, verdict
 from node_commits import AUTHORS, sign, text
 from node_fill import ENCLAVES, EVENTS
 from node_load import Result
-from node_process import NAMES, Node, describe, found, load, send
+from node_process import NAMES, Node, create, describe, load, send
 
 from enc.core.log.commit import build_commit
 
@@ -50,7 +50,7 @@ def against_floor(node: Node, bodies: list[bytes], web_socket: bool) -> Share:
 
 def bench_commits(pool: Workers, nodes: dict[str, Node], size: int, rounds: int) -> dict[bool, Result]:
     """Measure one enclave of each node, over HTTP and over a WebSocket; return the best run on the fresh node."""
-    enclaves = {name: found(node, ENCLAVES + i, 1) for i, (name, node) in enumerate(nodes.items())}
+    enclaves = {name: create(node, ENCLAVES + i, 1) for i, (name, node) in enumerate(nodes.items())}
     best = dict[tuple[str, bool], Share]()
     for _ in range(rounds):
         for web_socket in NAMES:
@@ -76,7 +76,7 @@ def bench_commits(pool: Workers, nodes: dict[str, Node], size: int, rounds: int)
 
 def bench_half(pool: Workers, node: Node, size: int, seconds: float, rounds: int) -> None:
     """Measure at half of the rate that the node has just reached, because the machine's speed changes."""
-    (enclave,) = found(node, 2 * ENCLAVES, 1)
+    (enclave,) = create(node, 2 * ENCLAVES, 1)
     for web_socket, name in NAMES.items():
         halves = list[tuple[float, Result]]()
         for _ in range(rounds):
@@ -90,7 +90,7 @@ def bench_half(pool: Workers, node: Node, size: int, seconds: float, rounds: int
 
 def bench_bulk(pool: Workers, node: Node, size: int) -> None:
     """Measure one connection that waits for each answer: commits one by one, and `BULK` in each request."""
-    (enclave,) = found(node, 5 * ENCLAVES, 1)
+    (enclave,) = create(node, 5 * ENCLAVES, 1)
     alone = load(node, sign(pool, [enclave], size), window=1)
     commits = sign(pool, [enclave], size)
     bodies = [b"\n".join(commits[i : i + BULK]) for i in range(0, size, BULK)]
@@ -107,7 +107,7 @@ def bench_bulk(pool: Workers, node: Node, size: int) -> None:
 
 def bench_many(pool: Workers, node: Node, size: int) -> None:
     for i, many in enumerate((100, 1000)):
-        enclaves = found(node, (3 + i) * ENCLAVES, many)
+        enclaves = create(node, (3 + i) * ENCLAVES, many)
         for web_socket, name in NAMES.items():
             result = send(node, sign(pool, enclaves, size), web_socket)
             print(f"{many:,} enclaves in turn, {name}: {result.per_second:,.0f}/s; {describe(result)}")

@@ -3,6 +3,7 @@ lies, a move, and tables by Spark. Every step shows the commands that do it by h
 
     python examples/demo.py            runs through, removes everything, and exits with 0 if every step held
     python examples/demo.py --keep     leaves it all running, with the page at a printed address, until Ctrl-C
+    python examples/demo.py --steps 9  ends after that many steps; the first nine need neither Java nor Spark
 """
 
 import argparse
@@ -12,7 +13,7 @@ import sys
 import tempfile
 import time
 import webbrowser
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,8 @@ from demo import places, proving, tables, talking
 from demo.stage import PEOPLE, SIGNALS, Failed, Stage
 from rich.console import Console
 
-STEPS: tuple[Callable[[Stage], None], ...] = (
+Step = Callable[[Stage], None]
+STEPS: tuple[Step, ...] = (
     places.nodes,
     places.people,
     places.stores,
@@ -40,7 +42,13 @@ STEPS: tuple[Callable[[Stage], None], ...] = (
 def main() -> int:
     parser = argparse.ArgumentParser(description="A guided tour of ENC, with real processes on this machine.")
     parser.add_argument("--keep", action="store_true", help="leave everything running until Ctrl-C, and keep the data")
-    keep = parser.parse_args().keep
+    parser.add_argument(
+        "--steps", type=int, choices=range(1, len(STEPS) + 1), metavar="N", help="run the first N steps"
+    )
+    args = parser.parse_args()
+    if args.keep and args.steps:
+        parser.error("--keep: needs all steps")
+    keep, steps = args.keep, STEPS[: args.steps]
     console = Console(highlight=False)
     if not console.is_terminal:
         console = Console(highlight=False, width=110)
@@ -49,23 +57,24 @@ def main() -> int:
     if keep:
         return play(Path(tempfile.mkdtemp(prefix="enc-demo-")), console, keep=True)
     with tempfile.TemporaryDirectory(prefix="enc-demo-", ignore_cleanup_errors=True) as folder:
-        return play(Path(folder), console, keep=False)
+        return play(Path(folder), console, keep=False, steps=steps)
 
 
 def _interrupt(*_: Any) -> None:
     raise KeyboardInterrupt
 
 
-def play(folder: Path, console: Console, *, keep: bool) -> int:
+def play(folder: Path, console: Console, *, keep: bool, steps: Sequence[Step] = STEPS) -> int:
     stage, began, title = Stage(folder, console), time.monotonic(), ""
     console.print("[bold]ENC: verifiable, sovereign, access-controlled logs.[/]")
     stage.explain(f"Each command is shown after the name of the person who types it. Everything happens in {folder}.")
     if not keep:
         stage.explain("It takes some minutes and is then removed; `make demo KEEP=1` leaves it running for you to try.")
     try:
-        tables.foresee(stage)
-        for number, step in enumerate(STEPS, 1):
-            title = f"{number} of {len(STEPS)}: {step.__doc__}"
+        if tables.pipeline in steps:
+            tables.foresee(stage)
+        for number, step in enumerate(steps, 1):
+            title = f"{number} of {len(steps)}: {step.__doc__}"
             stage.heading(title)
             step(stage)
         console.print(f"\n[bold green]Every step succeeded.[/] It took {time.monotonic() - began:.0f} seconds.")

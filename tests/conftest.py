@@ -81,11 +81,10 @@ def logs_as_they_were() -> Iterator[None]:
 @pytest.fixture(scope="session")
 def java() -> None:
     """Skip without Java or Delta's jars; let workers import `tests` and `enc` as this process does."""
-    from enc.dataview.lake.session import check_java, delta_jars
+    from enc.dataview.lake.session import check_requirements
 
     try:
-        check_java()
-        delta_jars()
+        check_requirements()
     except MisuseError as e:
         pytest.skip(e.message)
     os.environ["PYTHONPATH"] = os.pathsep.join([str(ROOT), str(ROOT / "src"), os.environ.get("PYTHONPATH", "")])

@@ -76,6 +76,20 @@ def test_it_runs_to_its_end_and_every_step_holds(java: None) -> None:
     assert not folder_of(said).exists()
 
 
+def test_it_can_end_before_the_steps_that_need_java(tmp_path: Path) -> None:
+    code, said = run(str(DEMO), "--steps", "1", **without_java(tmp_path / "bin"))
+    assert code == 0, said[-4000:]
+    assert f"1 of 1: {TITLES[0]}" in said
+    assert "Every step succeeded." in said
+    assert "Java" not in said
+
+
+def test_it_keeps_nothing_that_was_not_completed() -> None:
+    code, said = run(str(DEMO), "--steps", "1", "--keep")
+    assert code == 2
+    assert "--keep: needs all steps" in said
+
+
 def acted(script: str, folder: Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, "-c", script, str(folder)],

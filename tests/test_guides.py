@@ -3,15 +3,18 @@
 import os
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
 
 from enc.dataview.views.typed_view import parse_typed_view
 from enc.dataview.views.view_file import check_view, parse_view
-from tests.documents import ROOT, blocks, text_of
+from tests.documents import GUIDES, ROOT, blocks, text_of
 
 GUIDE = "docs/guide-auditor.md"
+INSTALLS = ("python3 -m venv ", "pip install ")
+"""Lines that install the package: the tests have it already."""
 PATIENCE_S = 120
 """How long the lines may take before they count as stuck."""
 
@@ -27,7 +30,7 @@ def outputs(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
     plain = {name: value for name, value in os.environ.items() if not name.startswith(("ENC_", "XDG_"))}
     outs = []
     for block in found:
-        lines = block.text.replace("make setup\n", "").replace('export PATH="$PWD/.venv/bin:$PATH"\n', "")
+        lines = "".join(line for line in block.text.splitlines(keepends=True) if not line.startswith(INSTALLS))
         where = home / "audits" if (home / "audits").exists() else home
         done = subprocess.run(
             ["/bin/bash", "-c", lines],
@@ -58,6 +61,17 @@ def test_the_verdicts_are_those_that_it_tells(outputs: list[str]) -> None:
     _, verdicts, *_ = (block.text for block in blocks(GUIDE, "text"))
     first = [line for line in outputs[3].splitlines() if line.endswith((" sequencer.", " nobody."))]
     assert first == verdicts.splitlines()
+
+
+@pytest.mark.parametrize("name", GUIDES)
+def test_a_guide_starts_with_the_installation_of_the_package(name: str) -> None:
+    project = tomllib.loads(text_of("pyproject.toml"))["project"]
+    venv, install, *rest = next(blocks(name, "sh")).text.splitlines()
+    assert venv == "python3 -m venv .venv && . .venv/bin/activate"
+    package, _, extras = install.removeprefix("pip install ").strip("']").partition("[")
+    assert package == project["name"]
+    assert set(filter(None, extras.split(","))) <= set(project["optional-dependencies"])
+    assert not any("make " in line or ".venv/bin/enc" in line for line in rest)
 
 
 @pytest.mark.parametrize("name", ["docs/guide-data-engineer.md", "docs/dataview.md"])

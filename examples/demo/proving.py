@@ -16,7 +16,7 @@ def edits(stage: Stage) -> None:
         "Ada creates an enclave for a team from a manifest, harbour.json, which defines everybody's rights, and admits "
         "Bob. Deleted or replaced content is erased; the log keeps that it existed, and who removed it."
     )
-    _found(stage, "harbour")
+    _create(stage, "harbour")
     stage.enc("ada", "registry", "register-enclave", "--app", "demo", "--desc", "harbour", quiet=True)
     first = str(stage.ask("bob", "commit", "message", "The boat leaves at nine")["seq"])
     stage.known["boat"] = str(stage.ask("bob", "update", first, "The boat leaves at ten")["seq"])
@@ -26,7 +26,7 @@ def edits(stage: Stage) -> None:
     stage.holds("the new text is stored, and the deleted message is not", "at ten" in found and "Eve" not in found)
 
 
-def _found(stage: Stage, name: str) -> None:
+def _create(stage: Stage, name: str) -> None:
     """Create an enclave of Ada's with Bob as a member, and set it in both their profiles."""
     manifest = {**template("team", bytes.fromhex(stage.known["ada"])), "meta": {"name": name}, "bundle": AT_ONCE}
     (stage.folder / f"{name}.json").write_text(json.dumps(manifest, indent=2))
@@ -53,13 +53,15 @@ def lie(stage: Stage) -> None:
     """A node that lies is caught"""
     stage.explain(
         "The first node's operator copies its key and its data, and runs a second node with them: Ada gets one "
-        "ledger, Bob another. Each alone is valid. But Ada's client stores the head that was signed for her; it "
-        "rejects the other log, and saves both signed heads as evidence."
+        "ledger, Bob another. A copy signs nothing until its operator vouches that nothing is missing in it; this "
+        "operator does so, and lies. Each log alone is valid. But Ada's client stores the head that was signed for "
+        "her; it rejects the other log, and saves both signed heads as evidence."
     )
-    _found(stage, "ledger")
+    _create(stage, "ledger")
     _copy(stage, "north", "liar")
     stage.enc("ada", "commit", "message", "Bob has paid 100", quiet=True)
     stage.enc("ada", "head")
+    stage.enc("operator", "node", "adopt", "--data", "liar", "--yes")
     liar = stage.start("operator", "liar", "node", "run", "--data", "liar", "--port", free_port(), "--dev")["url"]
     stage.enc("bob", "commit", "message", "Bob has paid 200", "--node", liar, quiet=True)
     refused = stage.enc("ada", "head", "--node", liar, "--evidence", ".", code=4)

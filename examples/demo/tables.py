@@ -15,11 +15,10 @@ PATIENCE_S = 60.0
 
 def foresee(stage: Stage) -> None:
     """Warn at the start, not after minutes, if these steps cannot run on this machine."""
-    from enc.dataview.lake.session import check_java, delta_jars
+    from enc.dataview.lake.session import check_requirements
 
     try:
-        check_java()
-        delta_jars()
+        check_requirements()
     except MisuseError as e:
         stage.warn(f"The steps with Spark will fail here: {e.message}.")
 

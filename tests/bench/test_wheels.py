@@ -41,6 +41,12 @@ def test_the_main_wheel_has_no_generator(installed: Path) -> None:
     assert not (installed / "enc" / "bench").exists()
 
 
+def test_the_main_wheel_has_the_files_for_operators(installed: Path) -> None:
+    (data,) = installed.glob("*.data/data/share/enc/deploy")
+    files = {path.relative_to(ROOT / "deploy") for path in (ROOT / "deploy").rglob("*") if path.is_file()}
+    assert {path.relative_to(data) for path in data.rglob("*") if path.is_file()} == files
+
+
 def test_without_the_generator_the_command_is_not_listed_and_names_the_extra(installed: Path) -> None:
     listed = enc(installed, "--help")
     assert listed.returncode == 0

@@ -34,7 +34,7 @@ def running_node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningNo
 
 
 @pytest.fixture(scope="session")
-def founder(running_node: RunningNode) -> Iterator[Client]:
+def creator(running_node: RunningNode) -> Iterator[Client]:
     """Yield the client that creates the enclaves for tests."""
     with Client(running_node.url, Identity.new(), pins=None) as client:
         yield client
@@ -47,24 +47,24 @@ def anybody(tmp_path: Path) -> Person:
 
 
 @pytest.fixture
-def alice(anybody: Person, founder: Client) -> Person:
+def alice(anybody: Person, creator: Client) -> Person:
     """Return a person with a key, a node, and a new enclave of her own."""
-    return settled(anybody, founder)
+    return settled(anybody, creator)
 
 
 @pytest.fixture(scope="module")
-def reader(tmp_path_factory: pytest.TempPathFactory, founder: Client) -> Person:
+def reader(tmp_path_factory: pytest.TempPathFactory, creator: Client) -> Person:
     """Return a person like `alice`, for tests that change nothing."""
-    return settled(Person(tmp_path_factory.mktemp("reader") / "home"), founder)
+    return settled(Person(tmp_path_factory.mktemp("reader") / "home"), creator)
 
 
-def settled(person: Person, founder: Client) -> Person:
-    manifest = team(founder.identity.hex, meta={"n": next(_numbers)})
+def settled(person: Person, creator: Client) -> Person:
+    manifest = team(creator.identity.hex, meta={"n": next(_numbers)})
     (person.home / "team.json").write_text(manifest)
-    enclave = founder.create(json.loads(manifest))
+    enclave = creator.create(json.loads(manifest))
     person.key().parent.mkdir(parents=True)
-    founder.identity.save(person.key())
-    for name, value in (("node", founder.url), ("identity", str(person.key())), ("enclave", enclave.hex)):
+    creator.identity.save(person.key())
+    for name, value in (("node", creator.url), ("identity", str(person.key())), ("enclave", enclave.hex)):
         profiles.store(person.config, "default", name, value)
     return person
 

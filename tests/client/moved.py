@@ -37,8 +37,8 @@ class Town(Struct, frozen=True):
 @contextmanager
 def town(home: Path, *names: str) -> Iterator[Town]:
     """Yield a registry on its own node, and nodes that are registered in it."""
-    with RunningNode(home / "registry") as first, Client(first.url, Identity.new(), pins=None) as founder:
-        registry = founder.create("registry")
+    with RunningNode(home / "registry") as first, Client(first.url, Identity.new(), pins=None) as creator:
+        registry = creator.create("registry")
         enclave = registry.id
     with ExitStack() as stack:
         node = stack.enter_context(RunningNode(home / "registry", "--registry", enclave.hex()))
@@ -56,7 +56,7 @@ def introduce(place: Town, node: RunningNode) -> None:
         client.register_node([node.url])
 
 
-def found_team(client: Client, **changes: Any) -> Any:
+def create_team(client: Client, **changes: Any) -> Any:
     manifest = template("team", client.identity.public)
     return client.create(
         {**manifest, "bundle": {"size": 4, "timeout": 200}, "meta": {"name": Identity.new().hex}, **changes}

@@ -62,7 +62,7 @@ class Post:
 
     def enclave(self, texts: Iterable[str] = (), **changes: Any) -> tuple[Event, ...]:
         """Return the events of a new enclave: its Manifest, and a message for each text."""
-        enclave = self.stage.found(meta={"n": os.urandom(4).hex()}, **changes)
+        enclave = self.stage.create(meta={"n": os.urandom(4).hex()}, **changes)
         for text in texts:
             enclave.commit("message", text)
         return self.log(enclave.id)

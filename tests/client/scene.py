@@ -25,7 +25,7 @@ class Scene:
     """
 
     def __init__(self, stage: Stage) -> None:
-        self.stage, self.enclave = stage, stage.found()
+        self.stage, self.enclave = stage, stage.create()
         e = self.enclave
         self.sent: dict[str, Receipt] = {text: e.commit("message", text) for text in ("one", "two")}
         self.sent["plans"] = e.shared("topic", "plans")

@@ -126,7 +126,7 @@ class Stage:
         self._clients.append(client if self.face == "sync" else Blocking(client, self._runner))
         return self._clients[-1]
 
-    def found(self, **changes: Any) -> Any:
+    def create(self, **changes: Any) -> Any:
         """Return an enclave of alice's; bob writes, carol is an admin."""
         return self.client().create({**SMALL, **changes})
 

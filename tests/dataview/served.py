@@ -42,7 +42,7 @@ def serving(key: PrivateKey | None = None) -> Iterator[Served]:
         yield node
 
 
-def founded(node: Served, name: str, posts: int = 0, by: str = "alice") -> Enclave:
+def create_enclave(node: Served, name: str, posts: int = 0, by: str = "alice") -> Enclave:
     """Create a public enclave of `by` with this many posts."""
     owner = Identity(person(by))
     client = Client(node.url, owner, pins=None)
@@ -63,4 +63,4 @@ def key_file(directory: Path, name: str) -> str:
     return str(path)
 
 
-__all__ = ["PERSONAL", "PUBLIC", "founded", "free_port", "key_file", "real_clock", "serving", "write"]
+__all__ = ["PERSONAL", "PUBLIC", "create_enclave", "free_port", "key_file", "real_clock", "serving", "write"]

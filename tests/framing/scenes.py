@@ -1,7 +1,7 @@
 """Honest enclaves of every form: what each of their nodes signed, all of it by the rules.
 
 A scene has one enclave or several lines of one: a node that goes on after a forced move that it
-does not know of, and a second node on which the same Manifest founded another log.
+does not know of, and a second node on which the same Manifest created another log.
 """
 
 from collections.abc import Callable, Sequence
@@ -36,7 +36,7 @@ ENTRIES["RBAC"] = {
     "lifecycle": [rule(event, "owner", "C") for event in ("Pause", "Resume", "Terminate", "Migrate")],
 }
 CIRCLE: Json = {**RULES, "init": init(alice="MEMBER owner admin"), "bundle": SMALL}
-"""A group, as the app founds it."""
+"""A group, as the app creates it."""
 ENTRIES_V1: Json = {
     "registry": True,
     **manifest([*REGISTRY_V1, row("note", "Any", "C")], initial(olga="Owner"), bundle=SMALL),
@@ -197,7 +197,7 @@ FORMS: Sequence[tuple[Json, str, Acting]] = [
     (CIRCLE, "alice", _circle),
     (ENTRIES_V1, "olga", _registry),
 ]
-MOVES = ("none", "peaceful", "forced", "there and back", "founded twice", "copied")
+MOVES = ("none", "peaceful", "forced", "there and back", "created twice", "copied")
 
 
 def _go_on(world: Line, act: Acting, rng: Random, events: int) -> None:
@@ -249,7 +249,7 @@ def scene(rng: Random, form: tuple[Json, str, Acting], moves: str) -> Scene:
         _go_on(copy, act, rng, rng.randrange(4, 9))
         _go_on(world, act, rng, rng.randrange(1, 9))
         lines.append((copy, ["node2"]))
-    if moves == "founded twice":
+    if moves == "created twice":
         twin = Line(text, by, node="node3")
         _go_on(twin, act, rng, rng.randrange(4, 12))
         lines.append((twin, ["node3"]))

@@ -16,7 +16,7 @@ def admitting(**settings: Any) -> NodeConfig:
     return replace(DEV, admission=AdmissionSettings(**settings))
 
 
-def founds(node: Served, name: str, n: int = 0) -> Receipt | EncError:
+def try_create(node: Served, name: str, n: int = 0) -> Receipt | EncError:
     """Send a Manifest by `name`; another `n` makes another enclave."""
     return outcome(node, node.manifest({**SMALL, "meta": {"by": name, "n": n}}, name))
 

@@ -27,7 +27,6 @@ from enc.core.machine import enclave as machine
 from enc.node import assembly, main
 from enc.node.api.http_api import HttpApi
 from enc.node.api.send_queue import SendQueue
-from enc.node.api.status_pages import StatusPages
 from enc.node.api.subscriptions import SubscriptionHub
 from enc.node.api.websocket import WebSocketConnection
 from enc.node.config import load_config
@@ -37,7 +36,7 @@ from enc.node.imports.log_import import LogImport
 from enc.node.imports.replay import StagedReplay
 from enc.node.imports.source_node import RemoteLog
 from enc.node.imports.uploads import Upload, Uploads
-from enc.node.ops import retention
+from enc.node.ops import readiness, retention
 from enc.node.push.supervisor import PushSupervisor
 from enc.node.read.request_handlers import SealedHandlers
 from enc.node.sequence.admission import Admission
@@ -340,8 +339,7 @@ def small_steps() -> None:
     Queued events are not sent: that takes a separate process.
     """
     PushSupervisor.start = lambda supervisor: None  # type: ignore[method-assign, assignment]  # starts no process
-    always_due = property(lambda pages: 0.0, lambda pages, until: None)
-    StatusPages._probe_until = always_due  # type: ignore[assignment]  # so that what it sets is ignored
+    readiness.HOLD_S = 0.0
     connection.CHECKPOINT_PAGES = 40
     event_index.GENERATION, event_index.STRIDE = 64, 8
     retention.MAX_ERASED, retention.MAX_PURGED, retention.REST_MS = 2, 12, 0

@@ -378,7 +378,7 @@ class Story:
 
         asyncio.run(run())
 
-    def found(self, enclaves: int = 3) -> None:
+    def create(self, enclaves: int = 3) -> None:
         """Create some enclaves on a node without a fault, and kill it."""
         node = self.start()
         assert node.url, node.log()

@@ -55,7 +55,7 @@ PUSHED: dict[str, Any] = {
 }
 
 
-def found(host: Host, name: str = "", **changes: Any) -> bytes:
+def create(host: Host, name: str = "", **changes: Any) -> bytes:
     content = compact_json({**PUSHED, "meta": {"description": name}, **changes})
     commit = build_manifest(person("alice"), content, host.now + 60_000)
     (receipt,) = host.run(commit)
@@ -98,7 +98,7 @@ def notices(host: Host, name: str, url: str = URL) -> list[BatchNotice]:
 
 def queued(host: Host, batches: int = 3) -> int:
     """Create a queue with this many batches; return its number."""
-    enclave = found(host)
+    enclave = create(host)
     listen(host, enclave, "vera")
     for _ in range(batches):
         host.now += 10

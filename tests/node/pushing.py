@@ -47,7 +47,7 @@ PUSHED: Json = {
 
 def room(node: Served, **changes: Any) -> Enclave:
     """Create the enclave, with an endpoint for vera and one for nick."""
-    enclave = node.found(PUSHED, **changes)
+    enclave = node.create(PUSHED, **changes)
     register(enclave, "vera", "dataview")
     register(enclave, "nick", "watcher")
     return enclave

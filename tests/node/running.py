@@ -35,6 +35,20 @@ def free_port() -> int:
         return int(listening.getsockname()[1])
 
 
+def children(pid: int, module: str = "enc.node.push.sender_process") -> list[int]:
+    """Return the ids of the processes with this module that a node has started."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            try:
+                stat, command = (entry / "stat").read_text(), (entry / "cmdline").read_bytes()
+            except OSError:
+                continue
+            if module.encode() in command and stat.rpartition(")")[2].split()[1] == str(pid):
+                found.append(int(entry.name))
+    return found
+
+
 class RunningNode:
     """`enc node run --data DATA --port 0 --dev`, ready for requests; further flags come last, so they win.
 
@@ -49,6 +63,8 @@ class RunningNode:
 
     url: str
     seq_pub: bytes
+    admin: str
+    """URL of the admin listener."""
 
     def __init__(self, data: Path, *flags: str, env: dict[str, str] | None = None, first: str = "") -> None:
         self.data, self.stderr = data, data.parent / f"{data.name}.stderr"
@@ -79,6 +95,7 @@ class RunningNode:
             raise AssertionError(f"the node did not start: {self._ending()}")
         ready = decode(line)
         self.url, self.seq_pub = ready["url"], bytes.fromhex(ready["seq_pub"])
+        self.admin = ready["admin"]
 
     @property
     def pid(self) -> int:

@@ -1,7 +1,7 @@
 """A whole node in this process: real sockets, its own thread, and a clock that only the test advances.
 
 with Served() as node:
-    enclave = node.found(MANIFEST)
+    enclave = node.create(MANIFEST)
     enclave.send("alice", "message", "hello")
     enclave.ask("alice", "Query", filter={})
 """
@@ -33,7 +33,8 @@ from enc.core.session.session import Session, client_keys, open_session
 from enc.node import assembly
 from enc.node.api.http_api import SEALED_PATHS
 from enc.node.config import NodeConfig
-from enc.node.server import NodeServer
+from enc.node.server import AdminServer, NodeServer
+from enc.node.signatures.pool import SignaturePool
 from enc.node.store.sqlite.store import SqliteStore
 from enc.node.store.store_interface import Store
 from enc.testing.clock import Clock
@@ -60,6 +61,7 @@ class Served:
     node: assembly.Node
     server: NodeServer
     url: str
+    admin_url: str
 
     def __init__(
         self,
@@ -69,8 +71,10 @@ class Served:
         *,
         quick: bool = True,
         key: PrivateKey = NODE,
+        signatures: SignaturePool | None = None,
     ) -> None:
         """Without `quick`, every `POST /` goes through ASGI, as those of browsers and proxies do."""
+        self._signatures = signatures
         self.store, self.clock = MemoryStore() if store is None else store, clock or Clock()
         self._quick, self.key = quick, key
         self._config, self._ready, self._failure = config, threading.Event(), list[BaseException]()
@@ -94,13 +98,22 @@ class Served:
     async def _serve(self) -> None:
         clock = self.clock
         self.node = assembly.Node(
-            self._config, self.store, self.key, now=lambda: clock.now, monotonic=lambda: clock.monotonic
+            self._config,
+            self.store,
+            self.key,
+            self._signatures,
+            now=lambda: clock.now,
+            monotonic=lambda: clock.monotonic,
         )
         quick = self.node.http.quick if self._quick else None
         self.server = NodeServer(self.node.app, self._config, self.node.drain, self._is_ready, quick)
+        self.node.watch(self.server.peers)
+        admin = AdminServer(self.node.admin_app, self._config)
+        self.admin_url = admin.url
         self.node.start()
         try:
-            await self.server.run_until_stopped()
+            async with admin.running():
+                await self.server.run_until_stopped()
         finally:
             self.node.stop()
 
@@ -177,13 +190,17 @@ class Served:
     def get(self, path: str, **more: Any) -> httpx.Response:
         return self.http.get(path, **more)
 
+    def admin(self, path: str, method: str = "GET") -> httpx.Response:
+        """Send a request to the admin listener."""
+        return self.http.request(method, self.admin_url + path)
+
     def submit(self, commit: Commit, **more: Any) -> Receipt:
         """Send a commit and return its receipt, verified."""
         receipt = parse_receipt(encode(good(self.post(wire_commit(commit), **more))))
         check_receipt(receipt, commit, self.key.public)
         return receipt
 
-    def found(self, manifest: Json, by: str = "alice", **changes: Any) -> "Enclave":
+    def create(self, manifest: Json, by: str = "alice", **changes: Any) -> "Enclave":
         """Create a new enclave, with a number of its own in its Manifest."""
         meta = {"n": next(self._numbers)}
         commit = self.manifest({**manifest, "meta": meta, **changes}, by)
@@ -276,7 +293,7 @@ def bad(response: httpx.Response) -> EncError:
 
 def health(node: Served) -> tuple[int, str]:
     """Return the node's health, checked now."""
-    node.on_loop(lambda: setattr(node.node.pages, "_probe", None))
+    node.on_loop(lambda: setattr(node.node.pages.readiness, "_running", None))
     response = node.get("/health")
     return response.status_code, response.json()["status"]
 

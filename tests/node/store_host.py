@@ -54,7 +54,7 @@ class Host:
             store, NODE, lambda: self.now, deliver=self.outcomes.extend, publish=self.steps.extend
         )
 
-    def found(self, name: str = "alice", **changes: Any) -> bytes:
+    def create(self, name: str = "alice", **changes: Any) -> bytes:
         manifest = {**changes} if changes.get("enc_v") == 1 else {**MANIFEST, **changes}
         commit = build_manifest(person(name), compact_json(manifest), self.now + 60_000, enc_v=manifest["enc_v"])
         self.run(commit)
@@ -100,7 +100,7 @@ def seqs(store: Store, enclave: bytes, readable: ReadRights = EVERYTHING, **filt
 
 def live(host: Host) -> tuple[bytes, list[Event]]:
     """Write a small history: bundles closed by size and by time, an Update, a Delete, a slot, tags."""
-    enclave = host.found()
+    enclave = host.create()
     first = host.send(enclave, "alice", "message", "one", ("r", "ab"), ("k",))
     second = host.send(enclave, "alice", "message", "two", ("r", "cd", "reply"))
     host.send(enclave, "bob", "note", "by an outsider")
@@ -122,9 +122,9 @@ class Log:
         commit = build_manifest(person("alice"), compact_json({**MANIFEST, **changes}), START + 60_000)
         policy, effects = judge_manifest(commit)
         event = finalize(commit, NODE, START, 0)
-        self.enclave, self.founding = commit.enclave, apply_manifest(event, policy, effects)
-        self.state = self.founding.state
-        self.steps.append(Step(transition=self.founding, event=event, effects=effects, subject="Manifest"))
+        self.enclave, self.creation = commit.enclave, apply_manifest(event, policy, effects)
+        self.state = self.creation.state
+        self.steps.append(Step(transition=self.creation, event=event, effects=effects, subject="Manifest"))
         self.events = [event]
 
     def add(self, type_: str = "message", *, subject: str = "", effects: Effects = NO_EFFECTS, **fields: Any) -> Event:

@@ -66,6 +66,7 @@ def test_the_defaults_are_those_promised() -> None:
         "host_id": "",
         "log_level": "info",
         "log_format": "json",
+        "access_log": False,
         "limits.content": 1 << 20,
         "limits.manifest": 256 << 10,
         "limits.body": 2 << 20,
@@ -139,6 +140,9 @@ def test_the_defaults_are_those_promised() -> None:
         "registry.enclave": "",
         "registry.announce_to": "",
         "registry.endpoints": (),
+        "admin.host": "127.0.0.1",
+        "admin.port": -1,
+        "admin.public_metrics": True,
         "key.signer": "",
         "key.signer_timeout_s": 2.0,
         "key.passphrase_fd": -1,
@@ -424,6 +428,18 @@ def test_dev_opens_private_endpoints_and_lifts_the_limits_of_one_address() -> No
     limits = [config.serving_limits for config in (plain, dev)]
     assert [each.connections_per_address for each in limits] == [512, 0]
     assert [each.incoming_bytes_per_address for each in limits] == [32 << 20, 0]
+
+
+def test_the_admin_listener_has_a_port_of_its_own() -> None:
+    def port(**flags: Any) -> int:
+        return load_config(None, {}, {name.replace("__", "."): value for name, value in flags.items()}).admin_port
+
+    assert (port(), port(port=8000), port(port=0), port(dev=True)) == (7710, 8010, 0, 0)
+    assert (port(admin__port=9000), port(admin__port=9000, dev=True), port(admin__port=0)) == (9000, 9000, 0)
+    assert port(port=65_525) == 65_535
+    assert "admin.port: set it" in refusal(flags={"port": 65_526})
+    assert port(port=65_526, admin__port=1) == 1
+    assert load_config(None, {}, {"port": 65_526, "admin.host": ""}).admin.host == ""
 
 
 def test_addresses_have_shares_where_they_stand_for_one_client() -> None:

@@ -49,7 +49,7 @@ def launcher() -> Iterator[Launcher]:
 @pytest.mark.parametrize("point", SPREADING)
 def test_killed_while_it_queues_what_others_are_to_hear(launcher: Launcher, tmp_path: Path, point: str) -> None:
     story = Story(launcher, tmp_path / "data", seed=list(SPREADING).index(point))
-    story.found()
+    story.create()
     for nth in (1, 4):
         node = story.start(point=point, nth=nth)
         if node.url:
@@ -61,7 +61,7 @@ def test_killed_while_it_queues_what_others_are_to_hear(launcher: Launcher, tmp_
 @pytest.mark.parametrize("point", ON_THE_WAY)
 def test_killed_between_accepting_and_acknowledging(launcher: Launcher, tmp_path: Path, point: str) -> None:
     story = Story(launcher, tmp_path / "data", seed=list(ON_THE_WAY).index(point))
-    story.found()
+    story.create()
     for nth in (1, 3, 8):
         node = story.start(point=point, nth=nth)
         Load(story.outside, node).run()
@@ -82,7 +82,7 @@ def test_killed_at_random_under_load(tmp_path: Path) -> None:
 def kill_at_random(launcher: Launcher, data: Path, seed: int) -> None:
     """Kill nodes at random; each is checked against the answers of those before it."""
     story, rng = Story(launcher, data, seed), random.Random(seed)
-    story.found()
+    story.create()
     for kills in range(1, KILLS + 1):
         node = story.start()
         story.check(node)
@@ -105,7 +105,7 @@ def kill_at_random(launcher: Launcher, data: Path, seed: int) -> None:
 @pytest.mark.parametrize("point", STOPPING)
 def test_killed_while_it_stops(launcher: Launcher, tmp_path: Path, point: str) -> None:
     story = Story(launcher, tmp_path / "data")
-    story.found()
+    story.create()
     for after in (5, 20):
         node = story.start(point=point)
         stop_after(story, node, after)
@@ -116,7 +116,7 @@ def test_killed_while_it_stops(launcher: Launcher, tmp_path: Path, point: str) -
 @pytest.mark.parametrize("slow", [False, True])
 def test_stopped_under_load_it_answers_what_it_took(launcher: Launcher, tmp_path: Path, slow: bool) -> None:
     story = Story(launcher, tmp_path / "data")
-    story.found()
+    story.create()
     for after in (1, 4, 12, 40):
         node = story.start(slow=slow)
         stop_after(story, node, after)
@@ -132,7 +132,7 @@ def test_stopped_under_load_it_answers_what_it_took(launcher: Launcher, tmp_path
 def test_what_comes_after_the_end_of_a_connection_is_answered_or_not_taken(launcher: Launcher, tmp_path: Path) -> None:
     """A connection ends with its last subscription, while commits may be in flight."""
     story = Story(launcher, tmp_path / "data")
-    story.found()
+    story.create()
     node, outside = story.start(), story.outside
     load = Load(outside, node)
 
@@ -181,7 +181,7 @@ def test_killed_while_it_starts_for_the_first_time(launcher: Launcher, tmp_path:
         node = story.start(point=point, nth=nth)
         assert not node.url
         assert node.wait() == -signal.SIGKILL
-        story.found()
+        story.create()
         story.die(story.start(point="after the threads start"))
         story.audit()
 
@@ -192,7 +192,7 @@ def test_killed_while_it_erases_what_is_due(launcher: Launcher, tmp_path: Path, 
     set_clock(clock, 0)
     story = Story(launcher, tmp_path / "data", clock=str(clock))
     outside = story.outside
-    story.found()
+    story.create()
     outside.lifetime_ms = 1
     for nth in (1, 2, 4):
         node = story.start()
@@ -217,7 +217,7 @@ def test_killed_while_it_erases_what_is_due(launcher: Launcher, tmp_path: Path, 
 @pytest.mark.parametrize("point", PURGING)
 def test_killed_while_it_purges(launcher: Launcher, tmp_path: Path, point: str) -> None:
     story, at_once = Story(launcher, tmp_path / "data"), {"retention.purge_after_s": 0}
-    story.found()
+    story.create()
     for nth in (1,) if point == "the enclave is marked" else (1, 2, 4):
         terminated = terminate_one(story)
         node = story.start(point=point, nth=nth, settings=at_once)

@@ -6,10 +6,11 @@ import resource
 import select
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, suppress
+from contextlib import AbstractContextManager, ExitStack, suppress
 from pathlib import Path
 from typing import Any
 
@@ -22,11 +23,14 @@ from enc.core.log.commit import wire_commit
 from enc.core.primitives.types import Commit
 from enc.core.session.envelope import open_answer, seal_request
 from enc.core.session.session import client_keys, open_session
+from enc.runtime.log_throttle import BURST
+from enc.runtime.serving.descriptors import RESERVE
 from tests.core.world import person
 from tests.forked import Forked, run
+from tests.node.api.websocket_peer import Room
 from tests.node.crash_node import PATIENCE_S, Launched, Launcher, set_clock
 from tests.node.crash_story import Load, Outside, Story, send
-from tests.node.running import RunningNode
+from tests.node.running import RunningNode, children
 from tests.plain_http import NO_TLS
 
 MINUTE_MS = 60_000
@@ -126,7 +130,7 @@ def check_fault_under_load(outside: Outside, node: Node, fault: Fault) -> None:
 
 def check_all(story: Story, start: Callable[[], Node], fault_of: Callable[[Node], Fault]) -> None:
     """Check a fault alone, under load, and while the node is stopped or killed on the failing machine."""
-    story.found()
+    story.create()
     with start() as node:
         fault = fault_of(node)
         check_fault(story.outside, node, fault)
@@ -173,6 +177,57 @@ def flagged(flag: Path, text: str) -> Fault:
     return switch
 
 
+def not_ready(node: RunningNode) -> set[str]:
+    """Return the codes of the reasons why a node is not ready."""
+    answer = httpx.get(f"{node.admin}/health/ready", timeout=PATIENCE_S, trust_env=False, verify=NO_TLS)
+    return {each["code"] for each in answer.json().get("reasons", ())}
+
+
+@pytest.mark.skipif(not hasattr(resource, "prlimit"), reason="another process's limits can be set on Linux alone")
+def test_a_node_whose_disk_is_full_says_what_fails(tmp_path: Path) -> None:
+    with RunningNode(tmp_path / "node") as node:
+        assert not_ready(node) == set()
+        fault = full_disk(node)
+        fault(True)
+        while not (codes := not_ready(node)):  # a result is reused for a second
+            pass
+        assert codes == {"store_not_writable", "disk_not_writable"}
+        fault(False)
+        while not_ready(node):
+            pass
+
+
+def test_a_node_with_few_file_descriptors_stays_live(tmp_path: Path) -> None:
+    few = RESERVE + 40
+    first = f"import resource; resource.setrlimit(resource.RLIMIT_NOFILE, ({few}, {few}))"
+    with RunningNode(tmp_path / "node", first=first) as node, ExitStack() as stack:
+        host, port = httpx.URL(node.url).host, httpx.URL(node.url).port or 0
+        peers = [stack.enter_context(socket.create_connection((host, port))) for _ in range(few)]
+        with peers[-1].makefile("rb") as file:
+            assert b"503" in file.readline()
+        assert httpx.get(f"{node.admin}/health/live", trust_env=False, verify=NO_TLS).json() == {"status": "ok"}
+        assert not_ready(node) == set()
+        assert "few_file_descriptors" in node.log()
+        assert "accept_failed" not in node.log()
+
+
+def test_a_process_that_checks_signatures_is_stopped(tmp_path: Path) -> None:
+    """Its pipes stay open. Commits are accepted, and it is replaced."""
+    with RunningNode(tmp_path / "node") as node:
+        room = Room(node)
+        assert not_ready(node) == set()
+        (stopped,) = children(node.pid, "enc.node.signatures.worker")
+        os.kill(stopped, signal.SIGSTOP)
+        room.send("alice", "message", "x")  # one alone is checked by the node itself
+        while "signature_workers_not_answering" not in not_ready(node):
+            pass
+        room.send("alice", "message", "y")
+        while not_ready(node):
+            pass
+        (other,) = children(node.pid, "enc.node.signatures.worker")
+        assert other != stopped
+
+
 @pytest.mark.skipif(not hasattr(resource, "prlimit"), reason="another process's limits can be set on Linux alone")
 def test_the_disk_is_full(launcher: Launcher, tmp_path: Path) -> None:
     story = Story(launcher, tmp_path / "data")
@@ -184,6 +239,23 @@ def test_a_statement_fails(launcher: Launcher, tmp_path: Path, statements: str) 
     story, fault = Story(launcher, tmp_path / "data"), flagged(tmp_path / "failing", statements)
     check_all(story, lambda: story.start(failing=str(tmp_path / "failing")), lambda node: fault)
     assert "store_failed" in story.log()
+
+
+def test_a_fault_that_comes_with_every_commit_does_not_fill_the_log(launcher: Launcher, tmp_path: Path) -> None:
+    story, fault = Story(launcher, tmp_path / "data"), flagged(tmp_path / "failing", "COMMIT")
+    story.create()
+    with story.start(failing=str(tmp_path / "failing")) as node, Client(story.outside, node) as client:
+        client.check_works()
+        fault(True)
+        for _ in range(3 * BURST):
+            client.post(story.outside.any_commit())
+        fault(False)
+        lines = [line for line in story.log().splitlines() if '"store_failed"' in line]
+        assert 1 <= len(lines) <= BURST
+        while "log_repeats" not in story.log() and '"repeats"' not in story.log():
+            pass
+    story.recover()
+    story.audit()
 
 
 def test_a_commit_is_made_but_reported_as_failed(launcher: Launcher, tmp_path: Path) -> None:
@@ -253,7 +325,7 @@ def test_the_clock_is_set_back(launcher: Launcher, tmp_path: Path, behind_ms: in
     clock = tmp_path / "clock"
     set_clock(clock, 0)
     story = Story(launcher, tmp_path / "data", clock=str(clock))
-    story.found()
+    story.create()
     node = story.start()
     check_fault(story.outside, node, lambda fails: set_clock(clock, -behind_ms if fails else 0))
     set_clock(clock, -behind_ms)
@@ -275,7 +347,7 @@ def test_a_clock_that_is_a_little_behind_is_taken(launcher: Launcher, tmp_path: 
     clock = tmp_path / "clock"
     set_clock(clock, 0)
     story = Story(launcher, tmp_path / "data", clock=str(clock))
-    story.found()
+    story.create()
     node = story.start()
     with Client(story.outside, node) as client:
         client.check_works()
@@ -300,7 +372,7 @@ def first_line(node: "subprocess.Popen[bytes]") -> bytes:
 
 def test_a_second_node_on_the_same_data_refuses_to_start(launcher: Launcher, tmp_path: Path) -> None:
     story = Story(launcher, tmp_path / "data")
-    story.found()
+    story.create()
     with RunningNode(story.data) as node:
         for _ in range(2):
             second = run(command(story.data), PATIENCE_S)

@@ -113,7 +113,9 @@ def test_while_it_does_not_answer_commits_may_be_sent_again_later(
     with pytest.raises(Unavailable, match="the signer at"):
         team.enclave.query(type="message").__next__()
     until(lambda: team.health()[0] == 503)
-    assert "the signer at" in team.health()[1]["reason"]
+    reason = team.health()[1]["reasons"][0]
+    assert reason["code"] == "signer_not_answering"
+    assert reason["message"].startswith(f"the signer at {signer.path} ")
     signer.start() if fault == "killed" else signer.resume()
     team.until_well()
     assert team.post("after").status_code == 200
@@ -196,6 +198,11 @@ def test_a_signer_and_a_key_file_are_one_too_many(tmp_path: Path, signer: Runnin
         2,
         "enc node: key.signer and key_file: set one of them: either the signer holds the key, or the file\n",
     )
+
+
+def test_an_empty_key_file_takes_the_unit_s_away(tmp_path: Path, signer: RunningSigner) -> None:
+    with RunningNode(tmp_path / "node", env={**settings(signer), "ENC_NODE_KEY_FILE": ""}) as node:
+        assert node.seq_pub == KEY.public
 
 
 def test_a_node_that_had_a_key_file_goes_on_with_a_signer(tmp_path: Path, signer: RunningSigner) -> None:

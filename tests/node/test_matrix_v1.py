@@ -34,7 +34,7 @@ class Place:
         self._fresh: Enclave | None = None
 
     def enclave(self) -> Enclave:
-        self._fresh = self._fresh or self.node.found(self._manifest, by="olga")
+        self._fresh = self._fresh or self.node.create(self._manifest, by="olga")
         return self._fresh
 
     def tries(self, who: str, type_: str, content: Any, *tags: tuple[str, ...], paused: bool = False) -> str:

@@ -50,7 +50,7 @@ def node() -> Iterator[Served]:
 
 @pytest.fixture
 def enclave(node: Served) -> Enclave:
-    return node.found(SMALL_V1)
+    return node.create(SMALL_V1)
 
 
 @pytest.fixture(params=["memory", "sqlite"])
@@ -75,7 +75,7 @@ def test_a_node_says_that_it_hosts_both_versions(node: Served) -> None:
 
 
 def test_enc_v_decides_by_which_rules_a_commit_is_hashed(node: Served) -> None:
-    one, two = node.found(SMALL_V1), node.found(SMALL)
+    one, two = node.create(SMALL_V1), node.create(SMALL)
     for enclave, other in ((one, 2), (two, 1)):
         for tags in ((), (("k", "v"),)):
             commit = enclave.commit("bob", "message", "hello", *tags, enc_v=other)
@@ -86,7 +86,7 @@ def test_enc_v_decides_by_which_rules_a_commit_is_hashed(node: Served) -> None:
 
 
 def test_the_same_type_may_have_rules_in_one_version_and_none_in_the_other(node: Served) -> None:
-    one, two = node.found(SMALL_V1), node.found(SMALL)
+    one, two = node.create(SMALL_V1), node.create(SMALL)
     assert one.send("bob", "Shared", "any words at all").seq == 1
     assert two.refused("bob", "Shared", "any words at all").code == "INVALID_COMMIT"
     assert two.send("alice", "Grant", give("bob", "helper")).seq == 1
@@ -107,8 +107,8 @@ def test_schnorr_only(node: Served, enclave: Enclave) -> None:
     commit = enclave.commit("bob", "message", "x", alg="ecdsa")
     assert bad(node.post(wire_commit(commit))).code == "INVALID_COMMIT"
     content = compact_json({**SMALL_V1, "meta": {"n": "ecdsa"}})
-    founding = build_manifest(person("alice"), content, node.clock.now + LIFETIME, alg="ecdsa", enc_v=1)
-    assert bad(node.post(wire_commit(founding))).code == "INVALID_COMMIT"
+    creation = build_manifest(person("alice"), content, node.clock.now + LIFETIME, alg="ecdsa", enc_v=1)
+    assert bad(node.post(wire_commit(creation))).code == "INVALID_COMMIT"
 
 
 @pytest.mark.parametrize("mark", [",", "[", "]"])
@@ -137,7 +137,7 @@ BROKEN: dict[str, Json] = {
 
 
 @pytest.mark.parametrize("what", BROKEN)
-def test_a_manifest_that_breaks_a_rule_founds_nothing(node: Served, what: str) -> None:
+def test_a_manifest_that_breaks_a_rule_creates_nothing(node: Served, what: str) -> None:
     commit = node.manifest({**SMALL_V1, **BROKEN[what]})
     assert bad(node.post(wire_commit(commit))).code == "INVALID_COMMIT"
     assert bad(node.get(f"/{commit.enclave.hex()}/sth")).code == "ENCLAVE_NOT_FOUND"
@@ -308,7 +308,7 @@ def test_authors_read_what_they_wrote_where_self_may(enclave: Enclave) -> None:
 def test_the_lifecycle_is_kept_though_the_tree_does_not_hold_it(tmp_path: Path) -> None:
     store = SqliteStore(tmp_path / "enc.db")
     with Served(store=store) as node:
-        enclave = node.found(SMALL_V1)
+        enclave = node.create(SMALL_V1)
         before = enclave.ask("alice", "State_Proof", namespace="rbac", key=pub("alice"), mode="current")["state_hash"]
         enclave.send("alice", "Pause")
         after = enclave.ask("alice", "State_Proof", namespace="rbac", key=pub("alice"), mode="current")["state_hash"]
@@ -353,7 +353,7 @@ def test_only_the_owner_takes_a_checkpoint_and_exports(enclave: Enclave) -> None
 
 
 def test_update_and_delete_on_each_store(stored: Served) -> None:
-    enclave = stored.found(SMALL_V1)
+    enclave = stored.create(SMALL_V1)
     first, other = enclave.send("bob", "message", "one"), enclave.send("bob", "Shared", "two")
     update = enclave.send("bob", "Update", "better", about(first))
     slot = enclave.send("bob", "Update", "a content event here", about(other))
@@ -373,7 +373,7 @@ def test_update_and_delete_on_each_store(stored: Served) -> None:
 
 def test_what_only_version_2_predefines_is_erased_by_time_here(stored: Served) -> None:
     """In version 1 a `Shared` is a content event; in version 2 it is never erased."""
-    one, two = stored.found(SMALL_V1), stored.found(SMALL)
+    one, two = stored.create(SMALL_V1), stored.create(SMALL)
     when = ("auto-delete", str(stored.clock.now + LIFETIME + 2000))
     events = {
         one: one.send("bob", "Shared", '{"key":"topic","value":1}', when),
@@ -399,7 +399,7 @@ PRIVATE = "https://127.0.0.1/hook"
 @pytest.mark.parametrize("url", [PRIVATE, "http://example.com/", "https://example.com:80/", "not a URL"])
 def test_no_endpoint_that_a_node_would_not_call_is_registered(url: str) -> None:
     with Served(STRICT) as node:
-        enclave = node.found(SMALL_V1)
+        enclave = node.create(SMALL_V1)
         refused = enclave.refused("alice", "Grant_Push", has("bob", "DataView", endpoint=url))
         assert (refused.status, refused.code) == (400, "INVALID_ENDPOINT_URL")
         operations = bundle(("Grant", has("bob", "Admin")), ("Grant_Push", has("bob", "DataView", endpoint=url)))
@@ -409,14 +409,14 @@ def test_no_endpoint_that_a_node_would_not_call_is_registered(url: str) -> None:
             "Owner": [pub("alice")],
             "DataView": [{"identity": pub("dave"), "endpoint": url}],
         }
-        founding = node.manifest(manifest(SCHEMA, state))
-        assert bad(node.post(wire_commit(founding))).code == "INVALID_ENDPOINT_URL"
-        assert bad(node.get(f"/{founding.enclave.hex()}/sth")).code == "ENCLAVE_NOT_FOUND"
+        creation = node.manifest(manifest(SCHEMA, state))
+        assert bad(node.post(wire_commit(creation))).code == "INVALID_ENDPOINT_URL"
+        assert bad(node.get(f"/{creation.enclave.hex()}/sth")).code == "ENCLAVE_NOT_FOUND"
 
 
 def test_in_a_grant_and_in_other_operations_an_endpoint_means_nothing() -> None:
     with Served(STRICT) as node:
-        enclave = node.found(SMALL_V1)
+        enclave = node.create(SMALL_V1)
         enclave.send("alice", "Grant", has("bob", "Admin", endpoint=PRIVATE))
         operations = bundle(("Revoke", has("bob", "Admin", endpoint=PRIVATE)), ("Grant", has("bob", "DataView")))
         enclave.send("alice", "AC_Bundle", operations)
@@ -425,7 +425,7 @@ def test_in_a_grant_and_in_other_operations_an_endpoint_means_nothing() -> None:
 
 def test_an_operator_may_allow_private_endpoints() -> None:
     with Served(replace(STRICT, endpoints=EndpointSettings(allow_private=True))) as node:
-        enclave = node.found(SMALL_V1)
+        enclave = node.create(SMALL_V1)
         enclave.send("alice", "Grant_Push", has("bob", "DataView", endpoint="http://127.0.0.1:8080/hook"))
 
 
@@ -448,7 +448,7 @@ def test_there_are_two_namespaces(enclave: Enclave) -> None:
 
 @VERSIONS
 def test_proofs_of_either_version(node: Served, constitution: Json) -> None:
-    enclave = node.found(constitution)
+    enclave = node.create(constitution)
     events = [enclave.send("bob", "message", f"{i}") for i in range(3)]
     enclave.send("bob", "Update", "new", about(events[0]))
     node.clock.tick(6000)
@@ -481,7 +481,7 @@ def check_state(enclave: Enclave, namespace: Namespace, key: bytes) -> None:
 
 @VERSIONS
 def test_an_export_of_either_version_replays(stored: Served, constitution: Json) -> None:
-    enclave = stored.found(constitution)
+    enclave = stored.create(constitution)
     for i in range(6):
         event = enclave.send("bob", "message", f"{i}", ("k", "v"))
     enclave.send("bob", "Update", "new", about(event))
@@ -521,7 +521,7 @@ def listening(enclave: Enclave, name: str, **filter_: Any) -> Iterator[Listener]
 
 @VERSIONS
 def test_a_subscriber_hears_of_either_version(node: Served, constitution: Json) -> None:
-    enclave = node.found(constitution)
+    enclave = node.create(constitution)
     enclave.send("bob", "message", "stored", ("k", "v"))
     with listening(enclave, "bob", type="message") as listener:
         check_event(parse_event(encode(listener.next()["event"])), enclave.enc_v)
@@ -534,7 +534,7 @@ def test_a_subscriber_hears_of_either_version(node: Served, constitution: Json) 
 
 def test_a_subscription_lasts_by_the_clock_of_its_node() -> None:
     """The node's check once a second uses this clock too: by any other, a subscription would end early or never."""
-    with Served() as node, listening(node.found(SMALL), "bob", type="message") as listener:
+    with Served() as node, listening(node.create(SMALL), "bob", type="message") as listener:
         assert listener.next() == "EOSE"
         node.on_loop(node.node.expire)
         assert node.on_loop(lambda: node.node.hub.count) == 1
@@ -546,7 +546,7 @@ def test_a_subscription_lasts_by_the_clock_of_its_node() -> None:
 def test_a_subscriber_of_version_1_loses_what_a_role_gave(node: Served) -> None:
     """Only the role gives a right here, so the subscription ends with it; a Pause ends it too."""
     schema = [entry for entry in SCHEMA if entry["role"] not in ("Self", "Any")]
-    enclave = node.found(manifest(schema, initial(alice="Owner Member", bob="Member")))
+    enclave = node.create(manifest(schema, initial(alice="Owner Member", bob="Member")))
     with listening(enclave, "bob") as one, listening(enclave, "alice") as other:
         for listener in (one, other):
             assert listener.next()["event"]["type"] == "Manifest"
@@ -561,7 +561,7 @@ def test_a_subscriber_of_version_1_loses_what_a_role_gave(node: Served) -> None:
 
 @VERSIONS
 def test_many_writers_at_once_and_every_commit_stands_once(node: Served, constitution: Json) -> None:
-    enclave = node.found(constitution)
+    enclave = node.create(constitution)
     commits = [enclave.commit("bob", "message", f"{i}") for i in range(60)]
     receipts, lock = list[int](), threading.Lock()
 
@@ -582,7 +582,7 @@ def test_many_writers_at_once_and_every_commit_stands_once(node: Served, constit
 
 def test_the_document_s_example_on_a_node(node: Served) -> None:
     """Section 7 of the document, with its people."""
-    enclave = node.found(manifest(EXAMPLE, initial(alice="Owner", carol="Admin Member", bob="Member")))
+    enclave = node.create(manifest(EXAMPLE, initial(alice="Owner", carol="Admin Member", bob="Member")))
     said = enclave.send("bob", "Chat_Message", "hello")
     enclave.send("carol", "Grant", has("dave", "Member"))
     enclave.send("dave", "Chat_Message", "thanks")

@@ -131,7 +131,7 @@ def bundle(url: object) -> Json:
 @pytest.mark.parametrize("url", [PRIVATE, "http://example.com/", "https://example.com:80/", ""])
 def test_a_node_registers_no_endpoint_that_it_would_not_call(url: str) -> None:
     with Served(STRICT) as node:
-        enclave = node.found(MANIFEST)
+        enclave = node.create(MANIFEST)
         assert enclave.refused("alice", "Grant", give("alice", "helper", endpoint=url)).code == "INVALID_ENDPOINT_URL"
         refused = enclave.refused("alice", "AC_Bundle", bundle(url))
         assert refused.code in ("INVALID_ENDPOINT_URL", "AC_BUNDLE_FAILED")
@@ -141,14 +141,14 @@ def test_a_node_registers_no_endpoint_that_it_would_not_call(url: str) -> None:
 
 def test_a_name_that_is_spelt_with_escapes_is_the_same_name() -> None:
     with Served(STRICT) as node:
-        enclave = node.found(MANIFEST)
+        enclave = node.create(MANIFEST)
         content = f'{{"target":"{pub("alice")}","trait":"helper","\\u0065ndpoint":"{PRIVATE}"}}'
         assert enclave.refused("alice", "Grant", content).code == "INVALID_ENDPOINT_URL"
 
 
 def test_unless_its_operator_opens_them() -> None:
     with Served(replace(STRICT, endpoints=EndpointSettings(allow_private=True))) as node:
-        enclave = node.found(MANIFEST)
+        enclave = node.create(MANIFEST)
         assert enclave.send("alice", "Grant", give("alice", "helper", endpoint="http://127.0.0.1:80/")).seq == 1
 
 
@@ -158,10 +158,10 @@ def test_unless_its_operator_opens_them() -> None:
 @pytest.mark.parametrize("type_", ["Grant", "AC_Bundle"])
 def test_whatever_else_is_wrong_with_a_commit_is_said_by_its_rules(type_: str, content: str) -> None:
     with Served(STRICT) as node:
-        assert node.found(MANIFEST).refused("alice", type_, content).code == "INVALID_COMMIT"
+        assert node.create(MANIFEST).refused("alice", type_, content).code == "INVALID_COMMIT"
 
 
 def test_an_endpoint_in_another_event_is_only_a_word() -> None:
     with Served(STRICT) as node:
-        enclave = node.found({**MANIFEST, "customs": [{"event": "note", "operator": "MEMBER", "ops": ["C"]}]})
+        enclave = node.create({**MANIFEST, "customs": [{"event": "note", "operator": "MEMBER", "ops": ["C"]}]})
         assert enclave.send("alice", "note", {"endpoint": PRIVATE}).seq == 1

@@ -13,7 +13,7 @@ from enc.cli import app
 from enc.client import Client, Identity
 from enc.client.enclave.templates import template
 from enc.core.errors import ReadOnly
-from tests.client.moved import found_team, town
+from tests.client.moved import create_team, town
 from tests.node.running import RunningNode, free_port
 from tests.witness.launcher import Launcher
 from tests.witness.running import RunningWitness, until
@@ -182,12 +182,12 @@ def test_a_registry_knows_that_an_enclave_has_moved_or_is_missing(tmp_path: Path
     with town(tmp_path, "a", "b") as place:
         data, url = tmp_path / "a", place.nodes["b"].url
         with place.client(owner, "a") as client:
-            moving, staying = (found_team(client, meta={"n": n}) for n in range(2))
+            moving, staying = (create_team(client, meta={"n": n}) for n in range(2))
             for each in (moving, staying):
                 each.register()
             done("backup", "--data", data, "--to", tmp_path / "copy.db")
             moving.migrate(url, tmp_path / "moves")
-            lacking = found_team(client, meta={"n": 2})
+            lacking = create_team(client, meta={"n": 2})
             lacking.register()
         (tmp_path / "restored").mkdir()
         shutil.copy(tmp_path / "copy.db", tmp_path / "restored" / "enc.db")

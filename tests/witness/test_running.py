@@ -43,14 +43,14 @@ def launcher() -> Iterator[Launcher]:
     launcher.close()
 
 
-def founded(client: Client, **more: Any) -> Any:
+def create_team(client: Client, **more: Any) -> Any:
     return client.create({**template("team", client.identity.public), **AT_ONCE, "meta": more})
 
 
 def test_real_witnesses_of_a_real_node(launcher: Launcher, node: RunningNode, tmp_path: Path) -> None:
     owner = Identity.new()
     with Client(node.url, owner, pins=None) as client:
-        team, other = founded(client, n=1), founded(client, n=2)
+        team, other = create_team(client, n=1), create_team(client, n=2)
         listed = [f"{each.hex}@{node.url}" for each in (team, other)]
         with (
             RunningWitness(launcher, tmp_path / "one", *listed) as one,
@@ -78,7 +78,7 @@ def test_real_witnesses_of_a_real_node(launcher: Launcher, node: RunningNode, tm
 
 def test_it_goes_on_where_it_stopped(launcher: Launcher, node: RunningNode, tmp_path: Path) -> None:
     with Client(node.url, Identity.new(), pins=None) as client:
-        team = founded(client, n=3)
+        team = create_team(client, n=3)
         listed = f"{team.hex}@{node.url}"
         with RunningWitness(launcher, tmp_path / "w", listed) as first:
             before = first.sees(team.id, 1)
@@ -226,7 +226,7 @@ def test_a_registry_says_where_and_a_real_move_is_followed(launcher: Launcher, t
     walter, key, owner = Identity.new(), tmp_path / "witness.key", Identity.new()
     walter.save(key)
     with town(tmp_path, "old", "new") as place, place.client(owner, "old") as client:
-        team = founded(client)
+        team = create_team(client)
         team.move(walter.public, "OUTSIDER", "MEMBER")  # so that it may read the move
         team.register()
         new, flags = place.nodes["new"], ("--key", str(key), "--registry", place.text)

@@ -53,7 +53,7 @@ def test_each_new_head_is_co_signed_once(moving: Moving, post: StagedWitness) ->
 
 
 def test_an_empty_log_is_not_co_signed(moving: Moving, tmp_path: Path) -> None:
-    young = moving.stage.found(meta={"n": 2})
+    young = moving.stage.create(meta={"n": 2})
     post = StagedWitness(moving.stage, young.id, tmp_path / "young")
     assert post.poll() == "ok"
     assert post.sizes() == []
@@ -129,7 +129,7 @@ def test_a_log_that_was_rewritten_behind_what_was_co_signed(moving: Moving, post
 
 
 def test_what_goes_wrong_with_one_enclave_reaches_no_other(moving: Moving, tmp_path: Path) -> None:
-    other = moving.stage.found(meta={"n": 2})
+    other = moving.stage.create(meta={"n": 2})
     moving.stage.close_bundle()
     listed = [f"{each.hex}@{URL}" for each in (moving.enclave, other)]
     post = StagedWitness(moving.stage, moving.enclave.id, tmp_path / "two", enclaves=listed)

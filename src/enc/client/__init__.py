@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from enc.client.enclave.kinds import KINDS, kind_of, of_kind
     from enc.client.enclave.members import Member
     from enc.client.enclave.push_body import Notice, PushedBatch
+    from enc.client.enclave.send_attempt import SendAttempt
     from enc.client.enclave.slots import Slot
     from enc.client.enclave.table import Change, Row
     from enc.client.enclave.writes import operation
@@ -88,6 +89,7 @@ __all__ = [
     "Resolution",
     "Rollback",
     "Row",
+    "SendAttempt",
     "Signer",
     "Slot",
     "SocketSigner",
@@ -126,6 +128,7 @@ _NAMES = {
     "enclave.members": "Member",
     "enclave.push_body": "Notice PushedBatch",
     "enclave.combined_reads": "Overview",
+    "enclave.send_attempt": "SendAttempt",
     "enclave.slots": "Slot",
     "enclave.table": "Change Row",
     "enclave.writes": "operation",

@@ -9,7 +9,7 @@ socket -> api.http, api.websocket -> intake -> admission -> sequencer -> store
 
 import asyncio
 import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from concurrent.futures import TimeoutError as FutureTimeout
 from functools import cache
@@ -22,17 +22,19 @@ from starlette.types import Receive, Scope, Send
 
 from enc.core.errors import Unavailable
 from enc.core.primitives.signer import Signer
+from enc.node.api.admin_api import AdminApi
 from enc.node.api.bulk_commits import BulkCommits
 from enc.node.api.http_api import HttpApi, with_cors
 from enc.node.api.imports import ImportApi
 from enc.node.api.read_pool import ReadPool
+from enc.node.api.readiness_checks import PROBE_S, ReadinessChecks
 from enc.node.api.registry import RegistryApi
-from enc.node.api.status_pages import PROBE_S, StatusPages
+from enc.node.api.status_pages import StatusPages
 from enc.node.api.subscriptions import SubscriptionHub
 from enc.node.api.websocket import WebSocketApi, WebSocketLimits
 from enc.node.config import NodeConfig
 from enc.node.imports.context import ImportContext, ImportPolicy
-from enc.node.imports.disk_space import DiskSpace, free_bytes
+from enc.node.imports.disk_space import DiskSpace, file_size, free_bytes
 from enc.node.imports.fetches import Fetches
 from enc.node.imports.jobs import Importer
 from enc.node.imports.source_calls import SourceCalls
@@ -40,6 +42,8 @@ from enc.node.imports.uploads import UploadLimits, Uploads, unnamed_file
 from enc.node.limits.quota import Quota
 from enc.node.openapi.document import document
 from enc.node.ops.metrics import CachedReading, Metrics
+from enc.node.ops.readiness import Readiness
+from enc.node.ops.request_log import RequestLog
 from enc.node.ops.retention import RetentionSweeper
 from enc.node.push.batches import BatchRetention, PushBatcher
 from enc.node.push.supervisor import PushSupervisor
@@ -56,6 +60,7 @@ from enc.node.store.steps import Step
 from enc.node.store.store_interface import Store
 from enc.runtime.clock import boot_s, now_ms
 from enc.runtime.rate_limit import RateLimiter
+from enc.runtime.serving.peers import Peers
 
 READERS = 2
 """Threads that answer sealed requests."""
@@ -132,9 +137,9 @@ class Node:
             ),
             monotonic=self._monotonic,
         )
-        identities, addresses = self._rate_limiters()
-        pool = signatures or SignaturePool(0)
-        self.admission = Admission(self._validator(identities), self.sequencer, replies.reject, pool)
+        self._rates = identities, addresses = self._rate_limiters()
+        self.signatures = signatures or SignaturePool(0)
+        self.admission = Admission(self._validator(identities), self.sequencer, replies.reject, self.signatures)
         self.intake = CommitIntake(self.loop, self.admission, replies)
         self._build_apis(identities, addresses)
         self.push_supervisor = None
@@ -179,13 +184,25 @@ class Node:
         )
         self.executor = ThreadPoolExecutor(READERS, thread_name_prefix="answers")
         reads = ReadPool(handlers, self.executor, identities, addresses)
-        self.pages = StatusPages(self.config, self.key.public, self.sequencer, self.metrics, self.restored)
-        pages = {
-            "/info": self.pages.info,
-            "/health": self.pages.health,
+        checks = ReadinessChecks(
+            self.intake,
+            self.admission,
+            self.sequencer,
+            self._now,
+            self.config.data_path,
+            self.restored,
+        )
+        readiness = Readiness(checks.all())
+        self.pages = StatusPages(self.config, self.key.public, readiness, self.metrics, self.restored)
+        pages = {"/info": self.pages.info, "/health": self.pages.health, "/openapi.json": _openapi}
+        if self.config.admin.public_metrics:
+            pages["/metrics"] = self.pages.public_prometheus
+        admin_pages = {
+            "/health/live": self.pages.live,
+            "/health/ready": self.pages.health,
             "/metrics": self.pages.prometheus,
-            "/openapi.json": _openapi,
         }
+        self.admin_app = AdminApi(admin_pages)
         self.registry = RegistryApi(self.store, handlers, self.key.public, self.config.registry.id)
         taking, folder = self.config.imports, self.config.data_path
         disk = DiskSpace(lambda: free_bytes(folder), taking.keep_free_bytes)
@@ -203,14 +220,17 @@ class Node:
         imports = ImportApi(self.importer, reads, self.uploads, self.fetches, limits.body, taking.archive_bytes)
         bulk = BulkCommits(self.intake, addresses, identities, limits.body, limits.commits_per_request)
         routes = [*self.registry.routes(reads), *imports.routes(), *bulk.routes()]
-        self.http = HttpApi(self.intake, reads, addresses, limits.body, pages, self.metrics.count_response, routes)
+        self.requests = RequestLog(
+            self.metrics, self._monotonic, is_logged=self.config.access_log, takes_ids=bool(self.config.proxy.trusted)
+        )
+        self.http = HttpApi(self.intake, reads, addresses, limits.body, pages, self.requests, routes)
         ws_limits = WebSocketLimits(
             max_subscriptions=limits.subscriptions_per_connection,
             max_buffer=limits.subscriber_buffer_bytes,
             max_websockets=limits.websockets,
             by_address=self.config.shares_by_address,
         )
-        self.ws = WebSocketApi(self.intake, reads, self.hub, addresses, ws_limits, self.key.public)
+        self.ws = WebSocketApi(self.intake, reads, self.hub, addresses, ws_limits, self.key.public, self.requests)
         self.app = with_cors(self._app, self.config.cors.origins)
 
     def _importer(self, identities: RateLimiter, disk: DiskSpace) -> Importer:
@@ -257,8 +277,55 @@ class Node:
             ),
             ("enc_push_oldest_seconds", "Age of the oldest batch that waits", lambda: self._age_s(totals().oldest)),
         )
-        for name, meaning, read in gauges:
+        for name, meaning, read in (*gauges, *self._machine_gauges()):
             self.metrics.gauge(name, meaning, read)
+        self._add_counts()
+
+    def _machine_gauges(self) -> Iterator[tuple[str, str, Callable[[], float]]]:
+        """Yield gauges of the node's disk and clock, and whether it is ready."""
+        store, folder = self.config.store_path, self.config.data_path
+        set_at = self._now() / 1000 - self._monotonic()
+        yield "enc_ready", "1: a commit would succeed", lambda: not self.pages.readiness.codes
+        yield "enc_database_bytes", "Size of the database file", lambda: file_size(store)
+        yield "enc_wal_bytes", "Size of the write-ahead log", lambda: file_size(store.with_name(f"{store.name}-wal"))
+        yield "enc_free_bytes", "Free bytes of the data directory's disk", lambda: free_bytes(folder)
+        yield (
+            "enc_clock_offset_seconds",
+            "By how much the clock was set since the start",
+            lambda: self._now() / 1000 - self._monotonic() - set_at,
+        )
+        yield (
+            "enc_clock_behind_seconds",
+            "How far the clock is behind the recorded time",
+            lambda: self.sequencer.behind_ms(self._now()) / 1000,
+        )
+
+    def _add_counts(self) -> None:
+        """Add what the parts of the node count themselves."""
+        metrics, supervisor = self.metrics, self.push_supervisor
+        metrics.by_label(
+            "enc_not_ready", "1 for each reason", "code", lambda: dict.fromkeys(self.pages.readiness.codes, 1)
+        )
+        metrics.by_label("enc_imports_open", "Imports that did not end yet", "state", self.importer.open)
+        metrics.by_label("enc_imports", "Imports that ended", "outcome", lambda: self.importer.ended, is_counter=True)
+        metrics.counter(
+            "enc_signature_workers_failed",
+            "Processes that check signatures and were replaced",
+            lambda: self.signatures.failures,
+        )
+        metrics.counter(
+            "enc_push_senders_failed",
+            "Processes that send and were replaced",
+            lambda: 0 if supervisor is None else supervisor.failures,
+        )
+
+    def watch(self, peers: Peers) -> None:
+        """Add the metrics of the public listener's connections."""
+        self.metrics.gauge("enc_connections", "Open connections", lambda: peers.count)
+        self.metrics.counter("enc_connections_dropped", "Peers dropped", lambda: peers.dropped)
+        self.metrics.by_label(
+            "enc_connections_refused", "Connections refused", "limit", lambda: peers.refused, is_counter=True
+        )
 
     async def _app(self, scope: Scope, receive: Receive, send: Send) -> None:
         await (self.ws if scope["type"] == "websocket" else self.http)(scope, receive, send)
@@ -298,6 +365,17 @@ class Node:
         except FutureTimeout:
             future.cancel()  # the caller would not know that the enclave is held
             raise Unavailable("the sequencer did not answer in time", retry_after_ms=1000) from None
+
+    def apply(self, config: NodeConfig) -> None:
+        """Put the settings into force that can change while the node runs. For the event loop's thread."""
+        self.config, self.pages.config, self._allowed = config, config, frozenset(config.admission.allow)
+        admission, rates = config.admission, config.effective_rates
+        quota = admission.max_enclaves, admission.max_events, admission.max_bytes
+        self._quota.enclaves, self._quota.events, self._quota.bytes = quota
+        identities, addresses = self._rates
+        identities.set_rate(rates.identity_per_s, rates.identity_burst)
+        addresses.set_rate(rates.address_per_s, rates.address_burst)
+        self.requests.is_logged = config.access_log
 
     # Start and stop
 

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args
 
 from msgspec import Meta, Struct, structs
 
+from enc.core.errors import MisuseError
 from enc.core.primitives.encoding import MAX_INT
 from enc.runtime.log_options import Level, LogFormat
 from enc.runtime.serving.limits import ServingLimits
@@ -33,6 +34,10 @@ PREFIX = "ENC_NODE_"
 
 CREDENTIAL = "node-passphrase"
 """Name of the credential with the passphrase of the node's key, unless another is set."""
+BASE_BYTES = 300 << 20
+"""Memory of a node and its processes beside what the settings bound: programs, and the store's caches."""
+ADMIN_OFFSET = 10
+"""From the public port to the admin listener's, by default."""
 
 Creation = Literal["open", "allowlist", "closed"]
 
@@ -395,6 +400,25 @@ class ImportSettings(Struct, frozen=True, kw_only=True):
     upload_grace_s: Annotated[float, _real("Time before it must reach that speed.", 0, 3600, "seconds")] = 30.0
 
 
+class AdminSettings(Struct, frozen=True, kw_only=True):
+    """[admin]: the listener for operators, with health and metrics."""
+
+    host: Annotated[
+        str, _text("Address of the admin listener; empty: none.", "an address, a host's name, or nothing")
+    ] = "127.0.0.1"
+    port: Annotated[
+        int,
+        _number(
+            "Port of the admin listener; 0: a free one; -1: `port` + 10, or a free one if `port` is 0 or with `dev`.",
+            -1,
+            65_535,
+        ),
+    ] = -1
+    public_metrics: Annotated[bool, _switch("Also answer /metrics on the public listener; ends with version 0.2.")] = (
+        True
+    )
+
+
 class NodeConfig(Struct, frozen=True, kw_only=True):
     """All settings of one node."""
 
@@ -426,6 +450,7 @@ class NodeConfig(Struct, frozen=True, kw_only=True):
     ] = ""
     log_level: Annotated[Level, _choice("Lowest level that is logged.", Level)] = "info"
     log_format: Annotated[LogFormat, _choice("Log format: JSON lines, or lines for people.", LogFormat)] = "json"
+    access_log: Annotated[bool, _switch("Log each request: its path, status, time and address.")] = False
     limits: LimitSettings = LimitSettings()
     admission: AdmissionSettings = AdmissionSettings()
     rates: RateSettings = RateSettings()
@@ -438,7 +463,15 @@ class NodeConfig(Struct, frozen=True, kw_only=True):
     push: PushSettings = PushSettings()
     imports: ImportSettings = ImportSettings()
     registry: RegistrySettings = RegistrySettings()
+    admin: AdminSettings = AdminSettings()
     key: KeySettings = KeySettings()
+
+    @property
+    def admin_port(self) -> int:
+        """Port of the admin listener; 0: a free one."""
+        if self.admin.port >= 0:
+            return self.admin.port
+        return 0 if self.dev or not self.port else self.port + ADMIN_OFFSET
 
     @property
     def data_path(self) -> Path:
@@ -483,6 +516,11 @@ class NodeConfig(Struct, frozen=True, kw_only=True):
         one address may have any number of connections and no proxy is trusted.
         """
         return not self.dev and bool(self.limits.connections_per_address or self.proxy.trusted)
+
+    @property
+    def memory_bytes(self) -> int:
+        """Memory that peers and endpoints may make the node use, and what it needs itself."""
+        return BASE_BYTES + self.limits.unsent_bytes + self.limits.incoming_bytes + self.push.unsent_bytes
 
     @property
     def max_hold_s(self) -> float | None:
@@ -569,6 +607,8 @@ def load_with_sources(
     for one, other in (("tls.certificate", "tls.key"), ("tls.key", "tls.certificate")):
         if one in given and given[one].value and not (other in given and given[other].value):
             raise given[one].refused(f"expected {other} beside it")
+    if config.admin.host and config.admin_port > 65_535:
+        raise MisuseError(f"admin.port: set it: by default it would be port + {ADMIN_OFFSET}, which is over 65535")
     return config, {key: found.source for key, found in given.items()}
 
 

@@ -3,8 +3,11 @@
 import asyncio
 import gc
 import os
+import signal
 import sys
-from contextlib import ExitStack
+from collections.abc import Callable
+from contextlib import ExitStack, nullcontext
+from functools import partial
 from itertools import islice
 
 import structlog
@@ -20,13 +23,18 @@ from enc.node.config import NodeConfig
 from enc.node.ops.key_file import AskPassphrase
 from enc.node.ops.place import mark_if_copied
 from enc.node.ops.registration import NodeRegistrar
+from enc.node.ops.reload import SettingsReload
 from enc.node.ops.signer import open_signer
-from enc.node.server import NodeServer
+from enc.node.sequence.commit_intake import MAX_BYTES
+from enc.node.server import AdminServer, NodeServer, serving_limits
 from enc.node.signatures.pool import SignaturePool
 from enc.node.store.sqlite.store import SqliteStore
 from enc.node.store.store_interface import Store
 from enc.runtime.checked_http import authorities
+from enc.runtime.log_throttle import LogThrottle
 from enc.runtime.logs import setup_logs
+from enc.runtime.memory import warn_if_little_memory
+from enc.runtime.service_manager import ServiceManager
 from enc.runtime.serving.descriptors import raise_file_limit
 from enc.runtime.signals import end_on_next_signal
 
@@ -47,29 +55,56 @@ async def _serve(
     key: Signer,
     signatures: SignaturePool,
     sender_cores: set[int],
-    cores: frozenset[int] | None = None,
+    cores: frozenset[int],
+    manager: ServiceManager,
+    throttle: LogThrottle,
+    load: Callable[[], NodeConfig] | None,
 ) -> None:
     node, registrar = Node(config, store, key, signatures, sender_cores, cores), _registrar(config, key)
 
     def ready(url: str) -> None:
-        line = {"ready": True, "url": url, "seq_pub": key.public.hex()}
-        sys.stdout.write(encode(line).decode() + "\n")
+        line = {"url": url, "seq_pub": key.public.hex(), "admin": None if admin is None else admin.url}
+        sys.stdout.write(encode({"ready": True, **line}).decode() + "\n")
         sys.stdout.flush()
-        _log.info("ready", url=url, seq_pub=key.public.hex())
+        _log.info("ready", **line)
         if registrar is not None and not node.restored:
             registrar.start()
 
-    server = NodeServer(node.app, config, node.drain, ready, node.http.quick)
+    server = NodeServer(node.app, config, node.drain, ready, node.http.quick, manager)
+    node.watch(server.peers)
+    admin = AdminServer(node.admin_app, config) if config.admin.host else None
+    if load is not None:
+        apply = partial(_apply, node, server, throttle)
+        node.loop.add_signal_handler(signal.SIGHUP, SettingsReload(config, load, apply).run)
+    repeats = node.loop.create_task(_report_repeats(throttle))
     gc.freeze()  # existing objects stay, so the collector need not visit them
     gc.set_threshold(*GC_THRESHOLD)
     node.start()
     try:
-        await server.run_until_stopped()
+        async with admin.running() if admin is not None else nullcontext():
+            await server.run_until_stopped()
     finally:
+        repeats.cancel()
         if registrar is not None:
             registrar.stop()
         end_on_next_signal()  # the event loop has removed its own handlers
         node.stop()
+
+
+def _apply(node: Node, server: NodeServer, throttle: LogThrottle, config: NodeConfig) -> None:
+    """Put changed settings into force."""
+    setup_logs(config.log_level, config.log_format, throttle=throttle)
+    raise_file_limit(config.limits.connections)
+    node.apply(config)
+    server.set_limits(serving_limits(config))
+
+
+async def _report_repeats(throttle: LogThrottle) -> None:
+    """Log how many repeats of entries were dropped, once they have ended."""
+    while True:
+        await asyncio.sleep(1)
+        for event, count in throttle.ended().items():
+            _log.warning("log_repeats", of=event, count=count)
 
 
 def _assign_cores(config: NodeConfig) -> tuple[SignaturePool, set[int]]:
@@ -144,10 +179,21 @@ def _check_registry(store: Store, config: NodeConfig) -> None:
         raise MisuseError(f"registry: {config.registry.enclave}: the enclave is not a registry")
 
 
-def run(config: NodeConfig, ask: AskPassphrase | None = None) -> int:
-    """Run a node until it is stopped; return its exit code. `ask`: asks a person for a passphrase."""
-    setup_logs(config.log_level, config.log_format)
+def run(config: NodeConfig, load: Callable[[], NodeConfig] | None = None, ask: AskPassphrase | None = None) -> int:
+    """Run a node until it is stopped; return its exit code.
+
+    `load` reads the settings again, at SIGHUP; in a terminal, SIGHUP ends the node with the
+    terminal. `ask` asks a person for a passphrase.
+    """
+    if load is not None and os.isatty(0):
+        load = None
+    if load is not None:
+        signal.signal(signal.SIGHUP, signal.SIG_IGN)  # until it is ready; its processes always ignore it
+    throttle = LogThrottle()
+    setup_logs(config.log_level, config.log_format, throttle=throttle)
+    manager = ServiceManager.take()  # before any child process starts
     raise_file_limit(config.limits.connections)
+    warn_if_little_memory(config.memory_bytes + MAX_BYTES)
     authorities(config.push.ca_file, "push.ca_file")  # fail now: the sender reads the file later, in another process
     try:
         config.data_path.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -166,6 +212,6 @@ def run(config: NodeConfig, ask: AskPassphrase | None = None) -> int:
         signatures, sender_cores = _assign_cores(config)
         stack.callback(signatures.close)
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-            runner.run(_serve(config, store, key, signatures, sender_cores, cores))
+            runner.run(_serve(config, store, key, signatures, sender_cores, cores, manager, throttle, load))
     _log.info("stopped")
     return 0

@@ -1,22 +1,40 @@
 """The node's server: it finishes accepted requests, notifies subscribers and then closes connections."""
 
+import asyncio
 import ssl
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 
 import structlog
 import uvicorn
+from msgspec.structs import replace
 from starlette.types import ASGIApp
 
 from enc.node.config import NodeConfig
+from enc.runtime.service_manager import ServiceManager
+from enc.runtime.serving.descriptors import affordable_connections
 from enc.runtime.serving.fast_response import Finish
+from enc.runtime.serving.limits import ServingLimits
 from enc.runtime.serving.listening import listen
 from enc.runtime.serving.server import Server
 from enc.runtime.serving.server_config import server_config
 from enc.runtime.serving.ws_protocol import WebSocketProtocol
 from enc.runtime.signals import end_on_next_signal
 
+ADMIN_LIMITS = ServingLimits(
+    connections=128, connections_per_address=64, incoming_bytes=4 << 20, request_timeout_s=10.0, max_body=1024
+)
+
 _log = structlog.get_logger("enc.server")
+
+
+def serving_limits(config: NodeConfig) -> ServingLimits:
+    """Return the limits of the node's server: not more connections than there are file descriptors, or
+    none would be left for the admin listener and the store.
+    """
+    limits = config.serving_limits
+    return replace(limits, connections=min(limits.connections, affordable_connections()))
 
 
 class NodeServer(Server):
@@ -33,11 +51,17 @@ class NodeServer(Server):
         drain: Callable[[], Awaitable[None]],
         ready: Callable[[str], None],
         quick: Callable[[bytes, str, Finish], None] | None = None,
+        manager: ServiceManager | None = None,
     ) -> None:
         settings = _uvicorn_config(app, config, quick)
         listening = listen(config.host, config.port, flag="--port", backlog=2048)
         super().__init__(
-            settings, listening, sites=config.sites, ready=lambda: ready(self.url), on_signal=end_on_next_signal
+            settings,
+            listening,
+            sites=config.sites,
+            ready=lambda: ready(self.url),
+            on_signal=end_on_next_signal,
+            manager=manager,
         )
         self._drain = drain
         self._certificates = Certificates(config, settings.ssl)
@@ -48,6 +72,30 @@ class NodeServer(Server):
 
     async def drain(self) -> None:
         await self._drain()
+
+
+class AdminServer(Server):
+    """The admin listener. It shares the event loop with the node's server, which takes the signals, but
+    not its limits: it answers when all connections of that are taken.
+    """
+
+    def __init__(self, app: ASGIApp, config: NodeConfig) -> None:
+        listening = listen(config.admin.host, config.admin_port, field="admin: ", flag="the setting admin.port")
+        super().__init__(server_config(app, limits=ADMIN_LIMITS, lifespan="off"), listening)
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        """Serve while the block runs."""
+        task = asyncio.create_task(self.run_until_stopped())
+        try:
+            yield
+        finally:
+            self.stop()
+            await task
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
 
 
 class Certificates:
@@ -81,7 +129,7 @@ def _uvicorn_config(
     limits = config.limits
     return server_config(
         app,
-        limits=config.serving_limits,
+        limits=serving_limits(config),
         quick=None if config.proxy.trusted else quick,
         cert=config.tls.certificate or None,
         key=config.tls.key or None,

@@ -30,6 +30,11 @@ class FairShare:
         """Number of places that are taken, by all keys."""
         return self._used
 
+    @property
+    def free(self) -> int:
+        """Number of places that are not taken."""
+        return self._capacity - self._used
+
     def held(self, key: Hashable) -> int:
         """Return the number of places that a key holds."""
         return self._held.get(key, 0)

@@ -21,6 +21,7 @@ from structlog.typing import EventDict, Processor, WrappedLogger
 
 from enc.core.errors import MisuseError
 from enc.runtime.log_options import Level, LogFormat
+from enc.runtime.log_throttle import LogThrottle
 
 REDACTED = "[redacted]"
 SECRETS = frozenset("content secret key sig session token ciphertext authorization cookie".split())
@@ -41,8 +42,11 @@ _CHATTY = ("httpx", "httpcore")
 """Libraries that log every request."""
 
 
-def setup_logs(level: Level, format: LogFormat, stream: TextIO | None = None) -> None:
+def setup_logs(
+    level: Level, format: LogFormat, stream: TextIO | None = None, throttle: LogThrottle | None = None
+) -> None:
     """Write the process's logs to `stream` (stderr) from now on; a second call replaces the first.
+    `throttle` drops repeats of our own entries.
 
     Libraries never log below `info`: their debug entries contain the frames and requests that they
     carry. uvicorn must not set up logging itself (`log_config=None`).
@@ -56,7 +60,7 @@ def setup_logs(level: Level, format: LogFormat, stream: TextIO | None = None) ->
         redact,
     ]
     structlog.configure(
-        processors=[*before, ProcessorFormatter.wrap_for_formatter],
+        processors=[*([throttle] if throttle else []), *before, ProcessorFormatter.wrap_for_formatter],
         wrapper_class=structlog.make_filtering_bound_logger(LEVELS[level]),
         logger_factory=structlog.stdlib.LoggerFactory(),
         cache_logger_on_first_use=False,

@@ -46,11 +46,24 @@ def _read(path: Path, limit: int) -> tuple[str, bytes]:
 def _fault(path: Path, status: os.stat_result) -> str:
     if not stat.S_ISREG(status.st_mode):
         return "is not a regular file; give the path of one"
+    if is_credential(path, status):
+        return ""
     if status.st_uid != os.geteuid():
         return "belongs to another user; run as that user, or take a copy of your own"
     if status.st_mode & 0o077:
         return f"can be read or written by users other than its owner; if nobody else has used it, `chmod 600 {path}`"
     return ""
+
+
+def is_credential(path: Path, status: os.stat_result) -> bool:
+    """Return whether systemd provides this file to the service (LoadCredential).
+
+    It may belong to root, and an ACL that lets only the service read it shows as a right of the
+    group.
+    """
+    folder = os.environ.get("CREDENTIALS_DIRECTORY")
+    is_there = bool(folder) and path.parent == Path(str(folder))
+    return is_there and status.st_uid == 0 and not status.st_mode & 0o037
 
 
 def write(path: Path, data: bytes, *, overwrite: bool) -> None:

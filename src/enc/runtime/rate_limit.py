@@ -46,12 +46,19 @@ class RateLimiter:
 
         `message`: text of the RateLimited error.
         """
-        if not (0 <= per_s < inf and 1 <= burst < inf and max_keys >= 1):
-            raise MisuseError("a rate must be 0 or more, a burst and the number of keys 1 or more")
-        self._per_s, self._burst, self._clock, self._max_keys = per_s, burst, clock, max_keys
+        self.set_rate(per_s, burst)
+        if max_keys < 1:
+            raise MisuseError("the number of keys must be 1 or more")
+        self._clock, self._max_keys = clock, max_keys
         self._message = message
         self._buckets: OrderedDict[bytes | str, tuple[float, float]] = OrderedDict()
         self._lock = Lock()
+
+    def set_rate(self, per_s: float, burst: float) -> None:
+        """Change the rate of all keys. What they have used so far stays used."""
+        if not (0 <= per_s < inf and 1 <= burst < inf):
+            raise MisuseError("a rate must be 0 or more, a burst 1 or more")
+        self._per_s, self._burst = per_s, burst
 
     def __len__(self) -> int:
         """Number of keys that have a bucket."""

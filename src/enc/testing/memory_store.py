@@ -330,8 +330,8 @@ class MemoryStore(PushMemory):
             self._all[enclave] = _Enclave(found.state, terminated_at=found.terminated_at, purged=True)
             self._forget(enclave)
             charged = [charge.identity for charge in found.charges if not charge.first_seq]
-            used = self.usage(founder := (charged or [found.events[0].from_])[0])
-            self._used[founder] = Usage(used.enclaves - 1, used.events, used.bytes)
+            used = self.usage(creator := (charged or [found.events[0].from_])[0])
+            self._used[creator] = Usage(used.enclaves - 1, used.events, used.bytes)
         return True
 
     # Logs on their way in

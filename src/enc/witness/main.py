@@ -19,6 +19,7 @@ from enc.client.wire.flow import Flow, run_async
 from enc.client.wire.transport import AsyncTransport
 from enc.runtime.clock import now_ms
 from enc.runtime.rate_limit import RateLimiter
+from enc.runtime.service_manager import ServiceManager
 from enc.runtime.serving.descriptors import raise_file_limit
 from enc.runtime.serving.server import Server
 from enc.runtime.serving.server_config import server_config
@@ -97,7 +98,8 @@ async def _serve(config: WitnessConfig, identity: Identity, ledger: HeadLedger, 
         sys.stdout.flush()
         _log.info("ready", url=server.url, witness=key)
 
-    server = Server(settings, listening, sites=SiteRules(hosts=config.hosts), ready=ready)
+    sites, manager = SiteRules(hosts=config.hosts), ServiceManager.take()
+    server = Server(settings, listening, sites=sites, ready=ready, manager=manager)
     async with service.following():
         await server.run_until_stopped()
 

@@ -187,7 +187,7 @@ def test_two_who_have_invited_each_other_wait_for_a_message(street: Street) -> N
 # Where mailboxes are known
 
 
-def test_a_second_mailbox_is_founded_on_purpose_alone(street: Street, tmp_path: Any) -> None:
+def test_a_second_mailbox_is_created_on_purpose_alone(street: Street, tmp_path: Any) -> None:
     who = Identity.new()
     client = street.stack.enter_context(street.town.client(who, "a", pins=None))
     first = Mailbox.create(client)

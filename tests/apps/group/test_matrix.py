@@ -88,9 +88,9 @@ def node() -> Iterator[Served]:
         yield served
 
 
-def found(node: Served) -> Enclave:
+def create(node: Served) -> Enclave:
     manifest = group_manifest(person("alice").public)
-    enclave = node.found(manifest, bundle={"size": 64, "timeout": 5000})
+    enclave = node.create(manifest, bundle={"size": 64, "timeout": 5000})
     for who, text in {**PEOPLE, **{name: state for state, name in TARGETS.items()}}.items():
         if who != "alice":
             settle_in(enclave, who, text)
@@ -116,7 +116,7 @@ class Place:
     _fresh: Enclave | None
 
     def enclave(self) -> Enclave:
-        self._fresh = self._fresh or found(self._node)
+        self._fresh = self._fresh or create(self._node)
         return self._fresh
 
     def tries(self, who: str, type_: str, content: Any, *first: tuple[str, str, Any]) -> str:
@@ -228,7 +228,7 @@ def test_who_creates(place: Place, event: str) -> None:
 @pytest.fixture(scope="module")
 def revised(node: Served) -> dict[tuple[str, str], list[Any]]:
     """Write events by type and author, one for each try, while all authors are admins."""
-    enclave = node.found(group_manifest(person("alice").public), bundle={"size": 64, "timeout": 5000})
+    enclave = node.create(group_manifest(person("alice").public), bundle={"size": 64, "timeout": 5000})
     made: dict[tuple[str, str], list[Any]] = {("", ""): [enclave]}
     for who in PEOPLE:
         if who != "alice":
@@ -267,7 +267,7 @@ def test_who_reads(place: Place) -> None:
 
 def test_what_is_pushed(node: Served) -> None:
     """Only messages and their edits are pushed, and only to holders of `dataview`."""
-    enclave = found(node)
+    enclave = create(node)
     enclave.send("alice", "Grant", give("dirk", "dataview", endpoint=URL))
     first = enclave.send("mona", "message", "sealed")
     for type_ in ("reaction", "notice", "rotate"):

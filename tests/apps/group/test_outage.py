@@ -77,7 +77,7 @@ def test_else_the_client_s_patience_ends_it(node: RunningNode) -> None:
                 next(changes)
 
 
-def test_a_group_is_founded_though_the_registry_is_away(node: RunningNode) -> None:
+def test_a_group_is_created_though_the_registry_is_away(node: RunningNode) -> None:
     nowhere = Registry(url="http://127.0.0.1:1", enclave=bytes(32), seq_pub=node.seq_pub)
     with Client(node.url, Identity.new(), pins=None, patience=0, registry=nowhere) as client:
         group = Group.create(client)

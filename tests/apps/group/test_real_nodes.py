@@ -295,7 +295,7 @@ def test_thirty_people_on_two_nodes_with_a_move_between(tmp_path: Path) -> None:
 def _thirty(place: Town, crowd: list[Identity], clients: list[Client], tmp_path: Path) -> None:
     first = Group.create(clients[0], topic="the move", bundle=QUICK)
     groups = [first, *(Group(client, first.id) for client in clients[1:])]
-    assert first.enclave.register(app="group") is None, "the registry knows it since it was founded"
+    assert first.enclave.register(app="group") is None, "the registry knows it since it was created"
     for who in crowd[1:20]:
         first.invite(who.public, notify=False)
     first.make_admin(crowd[1].public)

@@ -153,7 +153,7 @@ def test_topics_and_profiles_are_bounded(party: Party, stage: Stage) -> None:
     before = set(stage.node.store.enclaves())
     with pytest.raises(MisuseError, match="topic"):
         type(alice).create(stage.client("alice"), topic="x" * (MAX_TOPIC + 1))
-    assert set(stage.node.store.enclaves()) == before, "nothing was founded"
+    assert set(stage.node.store.enclaves()) == before, "nothing was created"
 
 
 def test_an_epoch_for_more_than_an_event_can_hold(party: Party) -> None:

@@ -190,7 +190,7 @@ def test_a_dataview_is_listed_as_soon_as_it_is_granted(street: Street, proved: b
     assert [each.identity for each in store.dataviews()] == [two]
 
 
-def test_a_second_store_is_founded_on_purpose_alone(street: Street) -> None:
+def test_a_second_store_is_created_on_purpose_alone(street: Street) -> None:
     client = street.client()
     store = street.store(client)
     with pytest.raises(MisuseError, match="already"):

@@ -77,7 +77,10 @@ def test_every_command_has_help_with_examples_that_parse_json_and_the_exit_codes
 def test_a_help_is_shown(anybody: Person) -> None:
     shown = " ".join(anybody.ask("commit", "--help").stdout.split())
     assert 'Example: enc commit message "hello"' in shown
-    assert "--enclave ID The enclave's id. Default: ENC_ENCLAVE, or the profile's." in shown.replace("│ ", "")
+    assert (
+        "--enclave ID The enclave's id, or its first digits. Default: ENC_ENCLAVE, or the profile's."
+        in shown.replace("│ ", "")
+    )
 
 
 def test_the_first_lines_of_the_document_run(anybody: Person, running_node: RunningNode) -> None:

@@ -1,6 +1,7 @@
 """`enc dm chat`: in a terminal, and through a pipe."""
 
 import json
+import os
 import re
 import signal
 from contextlib import AbstractContextManager
@@ -10,11 +11,13 @@ import pytest
 
 from enc.apps import Mailbox
 from enc.apps.dm.outbox import Outbox
+from enc.cli.chat.source import AWAY, BACK
 from enc.cli.common import profiles
 from enc.client import Client, Identity
 from tests.cli.dm.mailboxes import Pair, know, thread_of, with_mailbox
 from tests.cli.people import PATIENCE_S, Person
 from tests.cli.seat import Seat, at_terminal
+from tests.cli.terminal_screen import TerminalScreen
 from tests.node.running import RunningNode
 
 
@@ -76,7 +79,8 @@ def test_colours_and_the_line_that_is_typed(pair: Pair) -> None:
         seat.sees("… half a line")
         seat.sees("you: half a line  …")
         assert "… half a line" not in seat.sees("you: half a line  ✓"), "the message is shown once at a time"
-        assert "\x1b[1A\x1b[2K" in seat.raw, "it replaces the line that showed the message as pending"
+        shown = TerminalScreen(100, 24).feed(seat.raw).text
+        assert shown.count("half a line") == 1, "it replaces the line that showed the message as pending"
         seat.types("\x04")
         assert seat.ends() == 0
     assert thread_of(bob, "alice")[-1][0] == "half a line"
@@ -218,27 +222,114 @@ def test_what_was_interrupted_is_finished_first(pair: Pair, monkeypatch: pytest.
 
 
 def test_a_node_that_was_away_for_longer_than_a_command_waits(tmp_path: Path) -> None:
-    """The chat continues: no message is missing, and messages written meanwhile fail with an error."""
+    """The chat continues: no message is missing, and messages written meanwhile are sent in order, each once."""
     with RunningNode(tmp_path / "node") as node:
         alice, bob = with_mailbox(tmp_path / "alice", node), with_mailbox(tmp_path / "bob", node)
         know(alice, "bob", bob)
         alice.ask("dm", "add", "bob")
         bob.ask("dm", "accept", alice.hex)  # type: ignore[attr-defined]
+        bob.ask("dm", "send", alice.hex, "hello")  # type: ignore[attr-defined]
         with chatting(alice, "bob", "--timeout", "0.2") as seat:
             seat.sees("\n>")
+            bob.ask("dm", "send", alice.hex, "live")  # type: ignore[attr-defined]
+            seat.sees("bob: live")  # the chat is subscribed
             node.kill()
             seat.types("anybody?\r")
             seat.sees("… anybody?")
-            seat.sees("! not sent, /retry sends it again: UNREACHABLE")
-            seat.sees("(anybody?)")
+            seat.shows(f"! {AWAY}")
+            seat.shows("! not sent yet; the chat tries again: UNREACHABLE: your own node does not answer")
+            seat.shows("offline, trying again | 1 waiting | bob")
+            seat.types("/help\rhello?\r/edit HELLO?\r")
+            seat.shows("list the commands")
+            seat.shows("| 3 waiting | bob")
             with RunningNode(tmp_path / "node", "--port", node.url.rpartition(":")[2]):
+                seat.shows(f"! {BACK}")
+                seat.shows("you: anybody? ✓")
+                seat.shows("you: HELLO? (edited) ✓")
                 bob.ask("dm", "send", alice.hex, "back again")  # type: ignore[attr-defined]
-                seat.sees("bob: back again")
-                seat.types("/retry\r")
-                seat.sees("you: anybody?  ✓")
+                seat.shows("bob: back again")
                 seat.types("/quit\r")
                 assert seat.ends() == 0
-                assert thread_of(bob, alice.hex)[-1][0] == "anybody?"  # type: ignore[attr-defined]
+                assert [each[0] for each in thread_of(bob, alice.hex)[-3:]] == ["anybody?", "HELLO?", "back again"]  # type: ignore[attr-defined]
+
+
+def test_messages_that_a_stalled_node_takes_later_arrive_once(tmp_path: Path) -> None:
+    """The node has the requests of all tries in its buffers, and handles them when it continues."""
+    with RunningNode(tmp_path / "node") as node:
+        alice, bob = with_mailbox(tmp_path / "alice", node), with_mailbox(tmp_path / "bob", node)
+        know(alice, "bob", bob)
+        alice.ask("dm", "add", "bob")
+        bob.ask("dm", "accept", alice.hex)  # type: ignore[attr-defined]
+        bob.ask("dm", "send", alice.hex, "hello")  # type: ignore[attr-defined]
+        with chatting(alice, "bob", "--timeout", "0.3") as seat:
+            seat.sees("bob: hello")
+            os.kill(node.pid, signal.SIGSTOP)
+            seat.types("one\rtwo\r")
+            seat.shows("! not sent yet; the chat tries again: TIMED_OUT")
+            seat.shows("2 waiting | bob")
+            seat.types("/retry\r/retry\rthree\r")
+            seat.shows("3 waiting | bob")
+            os.kill(node.pid, signal.SIGCONT)
+            seat.shows("you: three ✓")
+            seat.types("/quit\r")
+            assert seat.ends() == 0
+        assert [each[0] for each in thread_of(bob, alice.hex)[-4:]] == ["hello", "one", "two", "three"]  # type: ignore[attr-defined]
+
+
+def test_a_contact_s_node_that_is_away_gets_the_messages_when_it_is_back(
+    tmp_path: Path, running_node: RunningNode
+) -> None:
+    far = RunningNode(tmp_path / "far")
+    alice, bob = with_mailbox(tmp_path / "alice", running_node), with_mailbox(tmp_path / "bob", far)
+    for one, name, other, node in ((alice, "bob", bob, far), (bob, "alice", alice, running_node)):
+        one.ask("me", "know", name, other.hex, "--mailbox", other.mailbox, "--at", node.url)  # type: ignore[attr-defined]
+    alice.ask("dm", "add", "bob")
+    bob.ask("dm", "accept", "alice")
+    bob.ask("dm", "send", "alice", "hello")
+    far.kill()
+    quick = ("--timeout", "0.3")
+    alice.ask("dm", "send", "bob", "before", *quick, code=3)
+    with chatting(alice, "bob", *quick) as seat:
+        seat.shows(f"! not sent yet; the chat tries again: UNREACHABLE: the node of bob ({bob.hex[:8]}…)")  # type: ignore[attr-defined]
+        seat.types("one\rtwo\r")
+        seat.shows("3 waiting | bob")
+        seat.types("/quit\r")
+        assert seat.ends() == 1
+        assert "! not sent: one" in seat.seen
+    with chatting(alice, "bob", *quick) as seat:
+        seat.shows("1 waiting | bob")
+        seat.types("three\r")
+        seat.shows("2 waiting | bob")
+        with RunningNode(tmp_path / "far", "--port", far.url.rpartition(":")[2]):
+            seat.shows("you: before ✓")
+            seat.shows("you: three ✓")
+            seat.types("/quit\r")
+            assert seat.ends() == 0
+            assert [each[0] for each in thread_of(bob, "alice")[-3:]] == ["hello", "before", "three"]
+
+
+def test_a_message_that_is_stored_and_not_delivered_is_printed_on_leaving(
+    tmp_path: Path, running_node: RunningNode
+) -> None:
+    far = RunningNode(tmp_path / "far")
+    alice, bob = with_mailbox(tmp_path / "alice", running_node), with_mailbox(tmp_path / "bob", far)
+    for one, name, other, node in ((alice, "bob", bob, far), (bob, "alice", alice, running_node)):
+        one.ask("me", "know", name, other.hex, "--mailbox", other.mailbox, "--at", node.url)  # type: ignore[attr-defined]
+    alice.ask("dm", "add", "bob")
+    bob.ask("dm", "accept", "alice")
+    bob.ask("dm", "send", "alice", "hello")
+    with chatting(alice, "bob", "--timeout", "0.3") as seat:
+        seat.sees("bob: hello")
+        far.kill()
+        seat.types("one\r")
+        seat.shows("1 waiting | bob")
+        seat.types("two\r")
+        seat.shows("2 waiting | bob")
+        seat.types("/quit\r")
+        assert seat.ends() == 1
+        assert "! stored, and not delivered yet: one" in seat.seen
+        assert "! not sent: two" in seat.seen
+        assert "! not sent: one" not in seat.seen
 
 
 @pytest.mark.parametrize("leave", ["\x03", "\x04", "/quit\r"])
@@ -284,6 +375,27 @@ def test_what_is_too_long_is_refused_at_once(pair: Pair) -> None:
     alice.run("dm", "chat", "bob", stdin="y" * 32_769 + "\n", code=1)
     assert "up to 32768 bytes" in alice.stderr
     assert thread_of(bob, "alice")[-1][0] == "short"
+
+
+@pytest.mark.parametrize("words", [40, 90, 700], ids=["wrapped", "several lines", "more than the screen"])
+def test_a_long_line_appears_once(pair: Pair, words: int) -> None:
+    """It replaces what showed it as pending, however many lines of the terminal that took."""
+    alice, bob = pair
+    text = " ".join(f"word{n}" for n in range(words))
+    with chatting(alice, "bob", "--history", "0") as seat:
+        seat.sees("FRIEND")
+        seat.types(f"\x1b[200~{text}\x1b[201~\r")
+        seat.shows(f"word{words - 1} ✓")
+        seat.types("short\r")
+        seat.shows("you: short ✓")
+        bob.ask("dm", "send", "alice", "yes")
+        seat.shows("bob: yes")
+        screen = TerminalScreen(100, 24).feed(seat.raw)
+        seat.types("\x04")
+        assert seat.ends() == 0
+    assert screen.text.count("you: word0 ") == 1
+    assert f"you: {text} ✓" in screen.text
+    assert screen.text.count("you: short") == screen.text.count("bob: yes") == 1
 
 
 def test_rows_of_a_long_line_never_look_like_another_entry(pair: Pair) -> None:

@@ -70,6 +70,22 @@ def test_an_invitation_is_declined(strangers: Pair) -> None:
     assert bob.ask_json("dm", "invites") == []
 
 
+def test_people_and_messages_are_named_by_prefixes(strangers: Pair) -> None:
+    alice, bob = strangers
+    me, you = alice.hex, bob.hex  # type: ignore[attr-defined]
+    alice.ask("dm", "add", you, "--mailbox", bob.mailbox)  # type: ignore[attr-defined]
+    accepted = bob.ask("dm", "accept", me[:8], "--mailbox", alice.mailbox[:63] + "…", code=2)  # type: ignore[attr-defined]
+    assert "no enclave that you know starts with this" in accepted.stderr
+    accepted = bob.ask("dm", "accept", me[:8], "--mailbox", alice.mailbox)  # type: ignore[attr-defined]
+    assert accepted.stderr.splitlines()[0] == f"{me[:8]} is {me}"
+    bob.ask("dm", "send", f"{me[:8]}…", "hello")
+    (here,) = (each for each in alice.ask_json("dm", "read", you[:8]) if each["text"] == "hello")
+    assert "expected a message's id" in alice.refused("dm", "delete", you, here["id"][:3], code=2)["message"]
+    assert "no message starts with this" in alice.refused("dm", "delete", you, "00" * 8, code=2)["message"]
+    alice.ask("dm", "delete", you[:8], here["id"][:4])
+    assert [each for each in alice.ask_json("dm", "read", you) if each["text"] == "hello"] == []
+
+
 def test_a_new_device_needs_the_key_alone(pair: Pair, tmp_path: Path) -> None:
     alice, _ = pair
     phone = Person(tmp_path / "phone")

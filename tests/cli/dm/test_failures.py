@@ -63,7 +63,8 @@ def test_what_waits_for_a_node_is_neither_lost_nor_mistaken(apart: Pair, far: Fa
     far.leave()
     kept = alice.refused("dm", "send", "bob", "D", *QUICK, code=3)
     assert (kept["code"], kept["kept"]) == ("UNREACHABLE", True)
-    assert "stored: `enc dm repair` sends it" in alice.ask("dm", "send", "bob", "E", *QUICK, code=3).stderr
+    shown = alice.ask("dm", "send", "bob", "E", *QUICK, code=3).stderr
+    assert "is stored: `enc dm repair`, or the next `enc dm chat` with them, sends it\n" in shown
     assert "has not arrived yet: `enc dm repair` first" in alice.refused("dm", "edit", "bob", "D2", code=2)["message"]
     (left,) = alice.ask_json("dm", "repair", *QUICK, code=3)
     assert left["delivered"] == []
@@ -78,6 +79,22 @@ def test_what_waits_for_a_node_is_neither_lost_nor_mistaken(apart: Pair, far: Fa
     assert alice.ask("dm", "repair").stdout == "nothing is pending\n"
     alice.ask("dm", "edit", "bob", "E2")
     assert [text for text, *_ in thread_of(bob, "alice")[-3:]] == ["C", "D", "E2"]
+
+
+def test_an_error_says_whose_node_is_away(apart: Pair, far: Far) -> None:
+    alice, bob = apart
+    far.leave()
+    url = far.node.url
+    error = alice.refused("dm", "send", "bob", "D", *QUICK, code=3)
+    assert error["message"].startswith(f"the node of bob ({key(bob)[:8]}…), {url}, does not answer: cannot reach {url}")
+    assert (error["contact"], error["node"]) == (key(bob), url)
+    alice.ask("me", "forget", "bob")
+    shown = alice.ask("dm", "send", key(bob), "E", *QUICK, code=3).stderr
+    assert shown.startswith(f"enc: UNREACHABLE: the node of {key(bob)}, {url}, does not answer: ")
+    assert "enc up" not in shown, "the hint is about one's own node"
+    shown = bob.ask("dm", "send", "alice", "x", *QUICK, code=3).stderr
+    assert shown.startswith(f"enc: UNREACHABLE: your own node does not answer: cannot reach {url}")
+    assert "enc up" in shown
 
 
 def test_what_is_refused_in_the_end_is_said(apart: Pair, far: Far) -> None:
@@ -148,7 +165,7 @@ def test_an_emoji_of_several_is_shown_whole() -> None:
     assert visible("ad\u200dmin") == "ad\\u200dmin"
 
 
-def test_another_mailbox_is_founded_on_purpose_alone(strangers: Pair) -> None:
+def test_another_mailbox_is_created_on_purpose_alone(strangers: Pair) -> None:
     alice, _ = strangers
     assert "--again" in alice.refused("dm", "create", code=2)["message"]
     (made,) = alice.ask_json("dm", "create", "--again")

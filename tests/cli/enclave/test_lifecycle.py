@@ -13,7 +13,7 @@ from tests.node.running import RunningNode
 def test_the_whole_life_of_an_enclave(tmp_path: Path, running_node: RunningNode) -> None:
     alice, bob = Person(tmp_path / "alice"), Person(tmp_path / "bob")
     keys = (begin(alice, running_node), bob.ask_json("key", "new")[0]["public"])
-    enclave = found(alice, keys[0], running_node)
+    enclave = create(alice, keys[0], running_node)
     bob.ask("config", "set", "node", running_node.url)
     bob.ask("config", "set", "enclave", enclave)
     let_in(alice, bob, *keys)
@@ -31,7 +31,7 @@ def begin(alice: Person, node: RunningNode) -> str:
     return str(key["public"])
 
 
-def found(alice: Person, owner: str, node: RunningNode) -> str:
+def create(alice: Person, owner: str, node: RunningNode) -> str:
     (alice.home / "team.json").write_text(team(owner))
     made = alice.json("enclave", "create", "team.json", "--name", "us", "--use")
     assert (made["node"], made["sequencer"]) == (node.url, node.seq_pub.hex())

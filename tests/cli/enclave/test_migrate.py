@@ -169,7 +169,7 @@ def test_force_needs_an_archive(place: Town, owner: Person) -> None:
 # Registry
 
 
-def test_a_registry_is_founded_and_used(place: Town, owner: Person) -> None:
+def test_a_registry_is_created_and_used(place: Town, owner: Person) -> None:
     (found,) = owner.ask_json("registry", "init", "--use", "--node", place.nodes["b"].url)
     assert found["registry"] == f"{place.nodes['b'].url}#{found['enclave']}:{place.nodes['b'].seq_pub.hex()}"
     assert owner.ask_json("config", "show")[0]["registry"]["value"] == found["registry"]

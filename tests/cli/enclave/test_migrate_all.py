@@ -13,7 +13,7 @@ from enc.client import Client, Identity
 from enc.client.migration.journal import Journal
 from tests.cli.enclave.test_migrate import cut_at
 from tests.cli.people import Person
-from tests.client.moved import Town, found_team, town
+from tests.client.moved import Town, create_team, town
 
 
 @pytest.fixture(scope="module")
@@ -32,17 +32,17 @@ class Owner(Person):
         identity.save(self.key())
         a, c = place.nodes["a"].url, place.nodes["c"].url
         with Client(a, identity, pins=self.pins, registry=place.registry) as client, Client(a) as other:
-            made = [found_team(client) for _ in range(3)]
+            made = [create_team(client) for _ in range(3)]
             for team in made:
                 team.commit("message", "one")
                 team.register(app="test")
             made[2].proof(made[2].terminate().id)  # once its bundle is closed
-            theirs = found_team(other)
+            theirs = create_team(other)
             theirs.move(identity.public, "OUTSIDER", "MEMBER")
             client.enclave(theirs.id).commit("message", "as a member")
             self.own, self.ended, self.theirs = sorted(team.hex for team in made[:2]), made[2].hex, theirs.hex
         with Client(c, identity, pins=self.pins) as client:
-            self.elsewhere = found_team(client).hex
+            self.elsewhere = create_team(client).hex
         for name, value in {"node": a, "identity": str(self.key()), "registry": place.text}.items():
             profiles.store(self.config, "default", name, value)
 

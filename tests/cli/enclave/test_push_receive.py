@@ -417,7 +417,7 @@ def test_a_lie_ends_it_with_the_evidence_in_a_file(bob: Person) -> None:
         (("--enclave", "general"), "enclave: expected"),
         (("--url", "https://b\u00f6b.test/hook"), "printable ASCII"),
         (("--url", "bob.test"), "url:"),
-        (("--only", "abc"), "--only: expected 32 bytes"),
+        (("--only", "abc"), "--only: expected an id of 64 hex digits"),
         (("--node", "node.test"), "not a node's URL"),
     ],
 )

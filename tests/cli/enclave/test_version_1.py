@@ -19,9 +19,9 @@ _numbers = count()
 
 
 @pytest.fixture
-def owner(anybody: Person, founder: Client) -> Person:
+def owner(anybody: Person, creator: Client) -> Person:
     """Return the owner of a new enclave of version 1."""
-    person, me = settled(anybody, founder), founder.identity.hex
+    person, me = settled(anybody, creator), creator.identity.hex
     constitution = manifest(SCHEMA, {"Owner": [me], "Member": [me]}, bundle=AT_ONCE, meta={"n": next(_numbers)})
     (person.home / "roles.json").write_text(json.dumps(constitution))
     person.ask("enclave", "create", "roles.json", "--use")
@@ -33,9 +33,9 @@ def roles(owner: Person, identity: str) -> list[str]:
     return list(found[0]) if found else []
 
 
-def test_the_whole_life(owner: Person, founder: Client, running_node: RunningNode) -> None:
+def test_the_whole_life(owner: Person, creator: Client, running_node: RunningNode) -> None:
     """Each command determines the version itself."""
-    me = founder.identity.hex
+    me = creator.identity.hex
     assert owner.ask_json("enclave", "info")[0]["lifecycle"] == "active"
     assert "roles      " in (text := owner.ask("enclave", "info").stdout)
     assert '["Owner","Admin","Member","DataView"]' in text
@@ -72,8 +72,8 @@ def test_watching(owner: Person) -> None:
         assert watch.next()["content"] == "live"
 
 
-def test_refusals_carry_their_fields(owner: Person, founder: Client) -> None:
-    me = founder.identity.hex
+def test_refusals_carry_their_fields(owner: Person, creator: Client) -> None:
+    me = creator.identity.hex
     error = owner.refused("move", BOB, "Admin", "", code=1)
     assert (error["code"], error["expected"], error["actual"]) == ("BITMASK_MISMATCH", hex(ADMIN), "0x0")
     assert owner.refused("revoke-self", "Owner", code=1)["code"] == "OWNER_SELF_REVOKE_FORBIDDEN"

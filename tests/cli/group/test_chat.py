@@ -10,6 +10,7 @@ from types import SimpleNamespace
 import pytest
 
 from enc.apps.group import Change, Group
+from enc.cli.chat.source import AWAY, BACK
 from enc.cli.common import profiles
 from enc.cli.group.chat import GroupChat
 from enc.cli.group.slash_commands import GroupCommands
@@ -198,24 +199,31 @@ def test_a_paste_of_lines_is_one_message(ann: Friend) -> None:
 
 
 def test_a_node_that_was_away_for_longer_than_a_command_waits(tmp_path: Path) -> None:
-    """The chat continues: no message is missing, and messages written meanwhile fail with an error."""
+    """The chat continues: no message is missing, and messages written meanwhile are sent in order, each once."""
     with RunningNode(tmp_path / "node") as node:
         ann = Friend(tmp_path / "ann", node.url)
         ann.group = ann.one("create", "plans")["enclave"]
         bob = let_in(ann, Friend(tmp_path / "bob", node.url), "bob")
         with bob.at_terminal("group", "chat", "plans", "--timeout", "0.2") as seat:
             seat.sees("you: member")
+            ann.one("say", "plans", "live")
+            seat.sees("ann: live")  # the chat is subscribed
             node.kill()
             seat.types("anybody?\r")
             seat.sees("… anybody?")
-            seat.sees("! not sent, /retry sends it again: UNREACHABLE")
+            seat.shows("! not sent yet; the chat tries again: UNREACHABLE")
+            seat.shows(f"! {AWAY}")
+            seat.types("hello?\r/announce no\rlast\r")
+            seat.shows("offline, trying again | 4 waiting | plans")
             with RunningNode(tmp_path / "node", "--port", node.url.rpartition(":")[2]):
+                seat.shows(f"! {BACK}")
+                seat.shows("you: last")
+                seat.shows("! NOT_AN_ADMIN")
                 ann.one("say", "plans", "back again")
-                seat.sees("ann: back again")
-                seat.types("/retry\r")
-                seat.sees("you: anybody?")
+                seat.shows("ann: back again")
                 seat.types("/quit\r")
                 assert seat.ends() == 0
+                assert [text for _, text in ann.read()] == ["live", "anybody?", "hello?", "last", "back again"]
 
 
 def test_a_long_topic_leaves_room_for_what_matters(ann: Friend) -> None:
@@ -265,9 +273,8 @@ def test_a_chat_outlasts_a_node_that_fails_while_it_heals(
         bob.one("say", "plans", "are you there?")
         with closing(talk):
             live = talk.live()
-            assert next(live).lines == ()
-            assert talk.status.startswith("offline, trying again | plans")
-            assert next(live).lines == ()
+            assert (next(live).warning, talk.is_away) == (AWAY, True)
+            assert (next(live).warning, talk.is_away) == (BACK, False)
             assert talk.status.startswith("plans")
             assert next(live).lines[0].text == "are you there?"
         assert not fails

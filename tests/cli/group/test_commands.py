@@ -25,7 +25,7 @@ def standing(ann: Friend, who: Friend) -> tuple[str, list[str]] | None:
     return None if found is None else (found["state"], found["traits"])
 
 
-def test_who_founds_a_group_owns_it_and_it_has_a_name_here(ann: Friend) -> None:
+def test_who_creates_a_group_owns_it_and_it_has_a_name_here(ann: Friend) -> None:
     status = ann.one("status", "plans")
     assert (status["enclave"], status["topic"], status["members"]) == (ann.group, "the summer", 1)
     assert status["me"]["traits"] == ["owner", "admin"]
@@ -37,7 +37,7 @@ def test_who_founds_a_group_owns_it_and_it_has_a_name_here(ann: Friend) -> None:
     assert "owner, admin" in text
 
 
-def test_a_second_group_of_the_same_name_is_not_founded(ann: Friend) -> None:
+def test_a_second_group_of_the_same_name_is_not_created(ann: Friend) -> None:
     before = ann.ask_json("group", "list")
     assert "already named plans" in ann.refused("group", "create", "plans", code=2)["message"]
     assert ann.ask_json("group", "list") == before
@@ -236,6 +236,29 @@ def test_a_start_that_two_keys_share_is_nobody_s(tmp_path: Path) -> None:
         resolve_member(group, book, "00000000", lambda word: find(word, book))
     found = resolve_member(group, book, people[1].identity.hex(), lambda word: find(word, book))
     assert found.identity == people[1].identity
+
+
+def test_a_prefix_of_a_contact_who_is_not_in_the_group(ann: Friend, friend: Friends) -> None:
+    cleo = introduced(ann, friend("cleo"), "cleo")
+    ann.one("invite", "plans", cleo.identity.hex[:8], "--no-notice")
+    assert standing(ann, cleo) == ("MEMBER", [])
+
+
+def test_a_member_named_by_a_prefix_is_shown_whole_unless_known(ann: Friend, bob: Friend) -> None:
+    assert ann.ask("group", "mute", "plans", bob.identity.hex[:8]).stderr == ""
+    ann.ask("me", "forget", "bob")
+    shown = ann.ask("group", "unmute", "plans", bob.identity.hex[:8]).stderr
+    assert shown == f"{bob.identity.hex[:8]} is {bob.identity.hex}\n"
+
+
+def test_groups_and_entries_are_named_by_prefixes(ann: Friend, bob: Friend) -> None:
+    sent = ann.one("say", "plans", "hello")
+    bob.one("react", ann.group[:8], sent["id"][:4], "+1")
+    bob.ask("group", "forget", "plans")
+    (entry,) = bob.ask_json("group", "read", f"{ann.group[:8]}…")
+    assert [each["text"] for each in entry["reactions"]] == ["+1"]
+    assert "no entry starts with this" in bob.refused("group", "react", ann.group, "a" * 63, "+1", code=2)["message"]
+    bob.one("add", "again", ann.group[:8])
 
 
 def test_a_group_is_found_by_its_id_too(ann: Friend, bob: Friend) -> None:

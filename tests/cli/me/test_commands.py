@@ -8,8 +8,11 @@ from pathlib import Path
 import pytest
 
 from enc.apps import Group, Personal
+from enc.apps.personal import Audience
 from enc.cli.common import profiles
+from enc.cli.me.audience import audience_lines
 from enc.client import Client, Identity
+from enc.core.errors import Unauthorized
 from tests.cli.people import AT_ONCE, LATE, Person, with_key
 from tests.client.moved import Town, town
 from tests.node.running import RunningNode
@@ -36,7 +39,7 @@ def identity(person: Person) -> str:
     return str(person.ask_json("key", "show")[0]["public"])
 
 
-def test_a_store_is_founded_once_and_found_again(ada: Person, running_node: RunningNode) -> None:
+def test_a_store_is_created_once_and_found_again(ada: Person, running_node: RunningNode) -> None:
     assert "no personal store" in ada.refused("me", "show", code=2)["message"]
     (made,) = ada.ask_json("me", "create", "--name", "Ada")
     assert made["node"] == running_node.url
@@ -138,6 +141,50 @@ def test_the_gate_and_dataviews(owner: Person, running_node: RunningNode) -> Non
     owner.ask("me", "revoke", view)
     owner.ask("me", "gate", "open")
     assert (owner.ask_json("me", "dataviews"), owner.ask_json("me", "gate")) == ([], [{"open": True}])
+
+
+def test_a_post_says_who_can_see_it(owner: Person, running_node: RunningNode) -> None:
+    view, other = Identity.new().hex, Identity.new().hex
+    first = owner.ask("me", "post", "hello").stderr.splitlines()
+    assert first == [
+        f"you and the operator of the node {running_node.url} can read it: a post is not sealed",
+        "nobody else can read it at the node",
+    ]
+    owner.ask("me", "know", "view", view)
+    for who in (view, other):
+        owner.ask("me", "grant", who)
+    pushed = owner.ask("me", "post", "hello").stderr.splitlines()[-1]
+    assert pushed.startswith(f"the node pushes it to view ({view[:8]}…), {other}, and these services may show it to")
+    (wire,) = owner.ask_json("me", "post", "hello")
+    assert wire["audience"] == {
+        "public": False,
+        "readers": [],
+        "pushed": [view, other],
+        "notified": [],
+        "complete": True,
+    }
+    owner.ask("me", "use", owner.ask_json("enclave", "create", "personal-v1")[0]["enclave"])
+    assert owner.ask("me", "post", "hello").stderr == f"anybody can read it at {running_node.url}\n"
+
+
+def test_a_post_stays_posted_if_nobody_knows_who_can_see_it(owner: Person, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(self: Personal) -> None:
+        raise Unauthorized("not today")
+
+    monkeypatch.setattr(Personal, "audience", fail)
+    assert owner.ask("me", "post", "one").stderr == "posted; who can see it could not be read: not today\n"
+    assert owner.ask_json("me", "post", "two")[0]["audience"] is None
+    assert len(owner.ask_json("me", "posts")) == 2
+
+
+def test_people_who_may_read_a_post_or_hear_of_it() -> None:
+    fan, bell = bytes(32), bytes([1]) * 32
+    lines = audience_lines(Audience(False, (fan,), (), (bell,), is_complete=False), "http://n", {fan: "Fan"})
+    assert lines[1:] == [
+        "Fan (00000000…) can read it at the node",
+        f"the node tells {bell.hex()} that there is a post, without its text",
+        "others may see it, too: you may not read all events that give rights",
+    ]
 
 
 def test_a_dataview_that_is_not_proved_yet_is_marked(ada: Person, running_node: RunningNode) -> None:
@@ -256,6 +303,14 @@ def test_a_name_in_the_book_is_not_taken_over_by_a_registered_one(neighbours: Ne
     part = f"ob {neighbours.word}"  # the key of a name in the registry
     assert friend in ada.refused("me", "whois", part, "--yes", code=2)["message"]
     assert [each["identity"] for each in ada.ask_json("me", "contacts")] == [friend]
+
+
+def test_no_registered_name_stands_for_a_prefix(neighbours: Neighbours) -> None:
+    digits = os.urandom(4).hex()
+    neighbours.bob.ask("me", "create", "--again", "--name", digits)
+    for more in ((), ("--yes",)):
+        error = neighbours.ada.refused("me", "whois", digits, *more, code=2)
+        assert error["message"].startswith(f"{digits}: no key that you know starts with this")
 
 
 def test_a_store_is_announced_to_a_registry_that_comes_later(owner: Person, place: Town) -> None:

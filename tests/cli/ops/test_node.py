@@ -79,7 +79,8 @@ def started(monkeypatch: pytest.MonkeyPatch) -> list[NodeConfig]:
 
     found: list[NodeConfig] = []
 
-    def run(config: NodeConfig, ask: Callable[[Path], str]) -> int:
+    def run(config: NodeConfig, load: Callable[[], NodeConfig], ask: Callable[[Path], str]) -> int:
+        assert load() == config  # what SIGHUP reads comes from the same flags
         found.append(config)
         return 7
 
@@ -150,7 +151,7 @@ def test_every_command_looks_at_the_environment(command: str, monkeypatch: pytes
 def test_a_node_that_cannot_run(monkeypatch: pytest.MonkeyPatch, error: Exception, code: int, message: str) -> None:
     from enc.node import main
 
-    def fail(config: NodeConfig, ask: Callable[[Path], str]) -> int:
+    def fail(*_: object) -> int:
         raise error
 
     monkeypatch.setattr(main, "run", fail)
@@ -260,8 +261,8 @@ def data(tmp_path: Path) -> Path:
     (directory / "node.key").chmod(0o600)
     store = SqliteStore(directory / "enc.db")
     host = Host(store)
-    host.found("alice")
-    host.found("alice", meta={"second": True})
+    host.create("alice")
+    host.create("alice", meta={"second": True})
     store.close()
     return directory
 

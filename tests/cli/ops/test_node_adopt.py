@@ -323,9 +323,9 @@ def test_a_new_key_needs_nobody_s_consent(data: Data, tmp_path: Path) -> None:
 
 def test_an_enclave_that_is_damaged_keeps_no_other_from_moving(data: Data, tmp_path: Path) -> None:
     with closing(SqliteStore(data.file)) as store:
-        other = Host(store).found(meta={"n": 2})
+        other = Host(store).create(meta={"n": 2})
         ended = Host(store)
-        ended.found(meta={"n": 3})
+        ended.create(meta={"n": 3})
         store.database.writer.db.execute("UPDATE events SET timestamp = 1 WHERE k = (1 << 40) + 3")
         store.database.writer.db.execute("UPDATE events SET content = 'x' WHERE k = (1 << 40) + 3")
     result = enc("adopt", "--data", data.path, "--new-key", tmp_path / "fresh")

@@ -30,7 +30,7 @@ class Data:
         folder.mkdir()
         with closing(SqliteStore(self.file)) as store:
             host = Host(store)
-            self.early, self.late = host.found(meta={"n": 1}), host.found(meta={"n": 2})
+            self.early, self.late = host.create(meta={"n": 1}), host.create(meta={"n": 2})
             host.now = START + HOUR
             host.send(self.late, "alice", "message", "too late")
 

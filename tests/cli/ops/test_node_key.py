@@ -1,5 +1,6 @@
 """`enc node key` and the passphrase of `enc node run`."""
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -110,6 +111,19 @@ def test_a_node_starts_with_a_sealed_key(sealed: Path, tmp_path: Path, place: st
     with RunningNode(sealed, *flags, env=env, first=first) as node:
         assert node.seq_pub == KEY.public
     assert WORDS not in node.log()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root makes a file of root")
+def test_a_sealed_key_and_its_passphrase_are_two_credentials(sealed: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "credentials"
+    folder.mkdir()
+    key = (sealed / "node.key").rename(folder / "node.key")
+    (folder / "node-passphrase").write_text(f"{WORDS}\n")
+    for file in folder.iterdir():
+        file.chmod(0o440)
+    with RunningNode(sealed, env={"CREDENTIALS_DIRECTORY": str(folder), "ENC_NODE_KEY_FILE": str(key)}) as node:
+        assert node.seq_pub == KEY.public
+    assert sorted(file.name for file in folder.iterdir()) == ["node-passphrase", "node.key"]
 
 
 def test_the_key_of_a_signer_is_shown_and_not_sealed_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

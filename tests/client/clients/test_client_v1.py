@@ -167,7 +167,7 @@ def test_a_commit_prepared_before_anything_was_read_is_signed_anew(stage: Stage,
 
 
 def test_a_commit_for_another_enclave_is_not_signed_anew_for_this_one(stage: Stage, team: Any) -> None:
-    two = stage.found()
+    two = stage.create()
     for one, other in ((team, two), (two, team)):
         with pytest.raises(MisuseError, match="another enclave"):
             other.send(one.prepare("message", "x"))
@@ -195,7 +195,7 @@ def test_whoever_signs_with_ecdsa_signs_here_with_schnorr(stage: Stage, team: An
 
 
 def test_what_is_wrong_in_either_version_is_told_as_the_node_told_it_first(stage: Stage, team: Any) -> None:
-    two = stage.found()
+    two = stage.create()
     ecdsa = fresh(stage, two, "bob", alg="ecdsa")
     with pytest.raises(InvalidCommit, match="content"):
         ecdsa.commit("Shared", "no object")
@@ -277,7 +277,7 @@ def test_what_version_1_has_no_words_for(stage: Stage, team: Any, knows: bool, c
 
 @pytest.mark.parametrize("knows", [True, False], ids=["known", "unknown"])
 def test_what_version_2_has_no_words_for(stage: Stage, knows: bool) -> None:
-    two = stage.found()
+    two = stage.create()
     for call in (
         lambda e: e.move(BOB, "MEMBER", "OUTSIDER", force=True),
         lambda e: e.move(BOB, ["MEMBER"], "OUTSIDER"),

@@ -183,7 +183,7 @@ def test_an_enclave_tells_what_it_is(scene: Scene) -> None:
         scene.stage.client().enclave("ab")
 
 
-def test_an_enclave_is_founded_from_a_manifest_a_file_or_a_template(stage: Stage, tmp_path: Any) -> None:
+def test_an_enclave_is_created_from_a_manifest_a_file_or_a_template(stage: Stage, tmp_path: Any) -> None:
     client = stage.client()
     path = tmp_path / "manifest.json"
     path.write_text(compact_json({**SMALL, "meta": {"from": "a file"}}))

@@ -164,7 +164,7 @@ def test_withheld_content(scene: Scene, text: str) -> None:
 
 
 def test_event_of_another_enclave(scene: Scene) -> None:
-    elsewhere = scene.stage.found(meta={"n": 2})
+    elsewhere = scene.stage.create(meta={"n": 2})
     receipt = elsewhere.commit("message", "elsewhere")
     found = scene.node.store.event(elsewhere.id, receipt.id)
     assert found is not None
@@ -188,7 +188,7 @@ def test_event_0_that_is_no_manifest(scene: Scene) -> None:
 
 
 def test_manifest_of_another_enclave(scene: Scene) -> None:
-    other = scene.stage.found(meta={"n": 2})
+    other = scene.stage.create(meta={"n": 2})
     scene.show(0, scene.node.store.events(other.id, 0, 1)[0])
     scene.caught(Forgery, scene.other().manifest)
 

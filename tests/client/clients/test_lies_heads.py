@@ -130,7 +130,7 @@ def test_cut_log(scene: Scene, ask: Callable[[Any], Any]) -> None:
 
 
 def test_head_of_another_enclave_of_the_same_node(scene: Scene) -> None:
-    other = scene.stage.found(meta={"n": 2})
+    other = scene.stage.create(meta={"n": 2})
     scene.stage.close_bundle()
     head = wire_head(other.head())
     scene.lie("sth", lambda _: head)

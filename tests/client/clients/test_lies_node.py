@@ -76,7 +76,7 @@ def test_event_of_a_subscription_from_before_its_beginning(scene: Scene) -> None
 
 
 def test_event_of_a_subscription_of_another_enclave(scene: Scene) -> None:
-    elsewhere = scene.stage.found(meta={"n": 2})
+    elsewhere = scene.stage.create(meta={"n": 2})
     manifest = wire_event(scene.node.store.events(elsewhere.id, 0, 1)[0])
     scene.lie("Event", lambda item: {**item, "event": manifest})
     scene.caught(Forgery, scene.enclave.subscribe)

@@ -201,7 +201,7 @@ def test_replayed_answer_to_another_question(scene: Scene) -> None:
 
 def test_answer_about_another_enclave(scene: Scene) -> None:
     """Keys belong to one enclave: an answer sealed for another does not open."""
-    other = scene.stage.found(meta={"n": 2})
+    other = scene.stage.create(meta={"n": 2})
     sealed = list[httpx.Response]()
     scene.node.wire = lambda request, response: sealed.append(response) or response  # type: ignore[func-returns-value]
     list(other.query())

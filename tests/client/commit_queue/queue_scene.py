@@ -23,9 +23,9 @@ class Scene:
     def __init__(self, network: LocalNetwork, folder: Path, stack: ExitStack) -> None:
         self.network, self.folder, self._stack = network, folder, stack
         self.ada = stack.enter_context(network.client(OLD, PEOPLE["ada"], nodes=[NEW]))
-        self.team = self.found()
+        self.team = self.create()
 
-    def found(self) -> Enclave:
+    def create(self) -> Enclave:
         """Return a new team with bob in it."""
         team = self.ada.create("team")
         team.move(PEOPLE["bob"].public, "OUTSIDER", "MEMBER")

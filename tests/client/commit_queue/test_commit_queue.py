@@ -190,7 +190,7 @@ def test_a_commit_may_be_discarded(scene: Scene) -> None:
 
 
 def test_nothing_passes_a_waiting_commit_of_its_enclave(scene: Scene) -> None:
-    other = scene.found()
+    other = scene.create()
     queue = scene.fill("one", "two")
     scene.fill("elsewhere", enclave=other)
     refusals = iter([RateLimited("slow down", retry_after_ms=1000)])

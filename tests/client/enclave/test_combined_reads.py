@@ -33,7 +33,7 @@ def test_an_overview(scene: Scene) -> None:
 
 
 def test_the_overview_of_an_enclave_that_has_only_begun(stage: Stage) -> None:
-    found = stage.found().overview()
+    found = stage.create().overview()
     assert (found.lifecycle, found.head.ts) == ("active", 0)
 
 
@@ -103,7 +103,7 @@ def test_many_members_take_many_pages_and_batches(scene: Scene, monkeypatch: pyt
 
 
 def test_before_the_first_bundle_is_closed_it_is_waited_for(stage: Stage) -> None:
-    enclave = stage.found()
+    enclave = stage.create()
     with pytest.raises(TreeSizeNotFound):
         enclave.member(BOB)
     e = stage.client("bob", patience=30.0).enclave(enclave.id)
@@ -152,7 +152,7 @@ def test_a_slot_of_somebody_s_own(scene: Scene) -> None:
 
 
 def test_a_slot_before_the_first_bundle_is_closed(stage: Stage) -> None:
-    enclave = stage.found()
+    enclave = stage.create()
     assert not enclave.read_shared("topic").proved
     enclave.shared("topic", "plans")
     slot = enclave.read_shared("topic")
@@ -162,7 +162,7 @@ def test_a_slot_before_the_first_bundle_is_closed(stage: Stage) -> None:
 def test_a_slot_among_many(stage: Stage) -> None:
     """The event that set it is many pages back."""
     slots = [{"event": "Shared", "operator": "MEMBER", "ops": ["C", "U", "D"], "key": key} for key in ("a", "b")]
-    enclave = stage.found(slots=slots)
+    enclave = stage.create(slots=slots)
     enclave.shared("a", "first")
     for i in range(205):
         enclave.shared("b", i)
@@ -177,7 +177,7 @@ def test_a_slot_whose_setter_is_not_yours_to_read(stage: Stage) -> None:
         {"type": "MEMBER", "reads": ["message", "Manifest"]},
         {"type": "Sender", "reads": "Shared"},
     ]
-    enclave = stage.found(readers=readers)
+    enclave = stage.create(readers=readers)
     enclave.shared("topic", "secret")
     stage.close_bundle()
     assert enclave.read_shared("topic").value == "secret"
@@ -192,7 +192,7 @@ def test_a_node_that_proves_every_slot_to_everybody_is_not_blamed(
 ) -> None:
     """As nodes did before slots had to be readable for that."""
     monkeypatch.setattr(StateRights, "check", lambda self, asked: None)
-    enclave = stage.found(readers=[{"type": "admin", "reads": "*"}, {"type": "MEMBER", "reads": "Manifest"}])
+    enclave = stage.create(readers=[{"type": "admin", "reads": "*"}, {"type": "MEMBER", "reads": "Manifest"}])
     enclave.shared("topic", "secret")
     stage.close_bundle()
     with pytest.raises(EventNotFound, match="you may not read the event that set it last"):
@@ -204,7 +204,7 @@ def test_a_slot_of_another_among_slots_that_are_private(stage: Stage) -> None:
     own = {"event": "Own", "operator": "Self", "ops": ["C", "U", "D", "R"]}
     slots = [own | {"key": "vote"}, own | {"key": "profile"}]
     slots.append({"event": "Own", "operator": "MEMBER", "ops": ["R"], "key": "profile"})
-    enclave = stage.found(slots=slots, readers=[{"type": "MEMBER", "reads": "Manifest"}])
+    enclave = stage.create(slots=slots, readers=[{"type": "MEMBER", "reads": "Manifest"}])
     bob = stage.client("bob").enclave(enclave.id)
     enclave.own("profile", "Alice")
     enclave.own("vote", "no")
@@ -328,7 +328,7 @@ def seqs(enclave: Any) -> list[int]:
 
 
 def test_everything_of_an_enclave_that_has_only_begun(stage: Stage) -> None:
-    assert seqs(stage.found()) == []
+    assert seqs(stage.create()) == []
 
 
 def test_everything_but_what_is_deleted(scene: Scene) -> None:

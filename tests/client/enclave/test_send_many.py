@@ -72,7 +72,7 @@ def test_nothing_is_sent_for_no_commits(scene: Scene) -> None:
 
 
 def test_a_commit_of_another_enclave_is_not_sent(scene: Scene) -> None:
-    other = scene.stage.found(meta={"n": 2})
+    other = scene.stage.create(meta={"n": 2})
     commits = [*messages(scene.enclave, "mine"), *messages(other, "not mine")]
     scene.node.calls.clear()
     with pytest.raises(MisuseError, match="another enclave"):

@@ -125,7 +125,7 @@ def test_live_changes_are_saved_before_they_are_seen(scene: Scene, tmp_path: Pat
 
 
 def test_tables_of_other_types_and_enclaves_share_a_file(scene: Scene, tmp_path: Path) -> None:
-    path, other = tmp_path / "rows.db", scene.stage.found(meta={"n": 2})
+    path, other = tmp_path / "rows.db", scene.stage.create(meta={"n": 2})
     other.commit("message", "elsewhere")
     tables = [scene.enclave.table("message", db=path), scene.enclave.table("Shared", db=path)]
     tables.append(other.table(["message"], db=path))

@@ -31,7 +31,7 @@ class Kept:
     """
 
     def __init__(self, stage: Stage) -> None:
-        self.stage, self.enclave = stage, stage.found(customs=CUSTOMS, meta={"schemas": {"message": SCHEMA}})
+        self.stage, self.enclave = stage, stage.create(customs=CUSTOMS, meta={"schemas": {"message": SCHEMA}})
         e = self.enclave
         self.one, self.wrong = e.commit("message", {"n": 1}), e.commit("message", {"n": -1})
         self.note = e.commit("note", "free text")
@@ -139,7 +139,7 @@ def test_without_types_only_judged_events_are_returned(kept: Kept) -> None:
 
 
 def test_schemas_of_many_types(stage: Stage) -> None:
-    enclave = stage.found(meta={"schemas": {"message": SCHEMA, **{f"t{i}": {} for i in range(20)}}})
+    enclave = stage.create(meta={"schemas": {"message": SCHEMA, **{f"t{i}": {} for i in range(20)}}})
     enclave.commit("message", {"n": 1})
     assert [item.seq for item in enclave.query(valid=True)] == [1]
 
@@ -205,7 +205,7 @@ def test_concurrent_writers_read_the_manifest_once(kept: Kept) -> None:
 
 
 def test_an_enclave_without_schemas(stage: Stage) -> None:
-    enclave = stage.found()
+    enclave = stage.create()
     with pytest.raises(MisuseError, match=r"^valid: the manifest has no schemas$"):
         list(enclave.query(valid=True))
     assert enclave.schemas().by_type == {}

@@ -152,7 +152,7 @@ def test_either_algorithm(stage: Stage, scene: Scene, alg: str) -> None:
 
 
 def test_a_commit_is_sent_where_it_is_for(stage: Stage, scene: Scene) -> None:
-    other = stage.found(meta={"n": 2})
+    other = stage.create(meta={"n": 2})
     with pytest.raises(MisuseError, match="another enclave"):
         other.send(scene.enclave.prepare("message", "x"))
 
@@ -178,6 +178,21 @@ def test_what_are_no_tags(tags: Any) -> None:
         as_tags(tags)
     with pytest.raises(MisuseError, match="tags"):
         as_tags(iter(tags))
+
+
+@pytest.mark.parametrize("tags", [5, [5], [["a"], 5], [["a"], None]], ids=str)
+def test_tags_that_are_no_lists(tags: Any) -> None:
+    with pytest.raises(MisuseError, match="tags: expected lists of strings"):
+        as_tags(tags)
+
+
+@pytest.mark.parametrize("type_", [5, None, b"message", ["message"]], ids=str)
+def test_what_is_no_type(scene: Scene, type_: Any) -> None:
+    before = len(scene.node.calls)
+    for act in (scene.enclave.commit, scene.enclave.prepare):
+        with pytest.raises(MisuseError, match="type: expected the name of an event type, such as 'message', not "):
+            act(type_, "text")
+    assert len(scene.node.calls) == before
 
 
 @pytest.mark.parametrize("content", [{"x": float("nan")}, {"x": b""}, ["\ud800"], 5.5j], ids=str)

@@ -9,7 +9,7 @@ import pytest
 
 from enc.client import Identity
 from enc.core.errors import EncError, Unauthorized
-from tests.client.moved import Town, found_team, town
+from tests.client.moved import Town, create_team, town
 
 PATIENCE_S = 60
 
@@ -24,7 +24,7 @@ def test_one_thread_follows_and_another_sends_while_the_enclave_moves(place: Tow
     """The thread that finds the new node second uses the session that the first has switched."""
     alice, bob = Identity.new(), Identity.new()
     with place.client(alice, "a") as mine, place.client(bob, "a", patience=20) as his:
-        team = found_team(mine)
+        team = create_team(mine)
         team.register()
         team.move(bob.public, "OUTSIDER", "MEMBER")
         shared = his.enclave(team.id)
@@ -70,7 +70,7 @@ def test_who_was_put_out_at_the_new_node_is_told_so_there(place: Town, tmp_path:
     """The old node names the new one in its last Migrate; the new one does not let the client read."""
     alice, bob = Identity.new(), Identity.new()
     with place.client(alice, "a") as mine, place.client(bob, "a", patience=1) as his:
-        team = found_team(mine)
+        team = create_team(mine)
         team.register()
         team.move(bob.public, "OUTSIDER", "MEMBER")
         shared = his.enclave(team.id)

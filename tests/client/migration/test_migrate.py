@@ -10,7 +10,7 @@ from enc.client.enclave.backup import summarise
 from enc.core.errors import EnclaveMigrated, EnclaveNotFound, IdentityNotFound, MisuseError, Unauthorized
 from enc.core.machine.archive import read_archive
 from enc.core.machine.replay import Replay
-from tests.client.moved import Town, found_team, town
+from tests.client.moved import Town, create_team, town
 
 
 @pytest.fixture(scope="module")
@@ -23,7 +23,7 @@ def test_an_enclave_goes_round_and_an_auditor_sees_all_of_it(place: Town, tmp_pa
     """A -> B -> C -> A, by peace and by force, with commits between, paused, erased, and passed on to another owner."""
     alice, bob, auditor = Identity.new(), Identity.new(), Identity.new()
     with place.client(alice, "a") as mine, place.client(bob) as his:
-        team = found_team(mine)
+        team = create_team(mine)
         team.move(bob.public, "OUTSIDER", "MEMBER")
         team.move(auditor.public, "OUTSIDER", "MEMBER")
         assert team.register(app="round") is not None
@@ -74,7 +74,7 @@ def test_an_auditor_who_knows_the_registry_alone_replays_the_log(place: Town, tm
     """
     alice, bob, auditor = Identity.new(), Identity.new(), Identity.new()
     with place.client(alice, "a") as mine, place.client(bob) as his:
-        team = found_team(mine)
+        team = create_team(mine)
         for who in (bob, auditor):
             team.move(who.public, "OUTSIDER", "MEMBER")
         assert team.register(app="audited") is not None
@@ -103,7 +103,7 @@ def test_an_auditor_who_knows_the_registry_alone_replays_the_log(place: Town, tm
 def test_an_old_node_that_goes_on_is_refused_with_evidence(place: Town, tmp_path: Path) -> None:
     alice, bob = Identity.new(), Identity.new()
     with place.client(alice, "a") as mine, place.client(bob, "a", registry=None) as his:
-        team = found_team(mine)
+        team = create_team(mine)
         team.register()
         team.move(bob.public, "OUTSIDER", "MEMBER")
         team.archive(tmp_path / "copy.enc")
@@ -124,7 +124,7 @@ def test_an_old_node_that_goes_on_is_refused_with_evidence(place: Town, tmp_path
 def test_what_a_reader_saw_and_is_lost(place: Town, tmp_path: Path) -> None:
     alice, bob = Identity.new(), Identity.new()
     with place.client(alice, "a") as mine, place.client(bob, "a", registry=None) as his:
-        team = found_team(mine)
+        team = create_team(mine)
         team.register()
         team.move(bob.public, "OUTSIDER", "MEMBER")
         team.archive(tmp_path / "copy.enc")
@@ -144,7 +144,7 @@ def test_what_a_reader_saw_and_is_lost(place: Town, tmp_path: Path) -> None:
 def test_who_registers_what(place: Town) -> None:
     alice, bob = Identity.new(), Identity.new()
     with place.client(alice, "a") as mine, place.client(bob, "a") as his:
-        team = found_team(mine)
+        team = create_team(mine)
         with pytest.raises(EnclaveNotFound):
             mine.resolve(team.id)
         team.register(app="mine", desc="Garden", meta={"name": "plans"})
@@ -174,7 +174,7 @@ def test_a_new_owner_s_client_registers_by_itself(place: Town) -> None:
     """Neither of them calls `register` after the Transfer."""
     alice, bob = Identity.new(), Identity.new()
     with place.client(alice, "a") as mine, place.client(bob, "a") as his:
-        team = found_team(mine, bundle={"size": 1})
+        team = create_team(mine, bundle={"size": 1})
         team.register(app="mine")
         team.move(bob.public, "OUTSIDER", "MEMBER")
         team.transfer(bob.public, "owner")
@@ -202,7 +202,7 @@ def test_a_registry_is_needed_to_ask_one(place: Town) -> None:
 def test_a_move_that_has_happened_is_not_made_again(place: Town, tmp_path: Path) -> None:
     alice, steps = Identity.new(), list[str]()
     with place.client(alice, "a") as mine:
-        team = found_team(mine)
+        team = create_team(mine)
         team.migrate(place.nodes["b"].url, tmp_path, tell=lambda step, what: steps.append(step))
         assert steps == ["copy", "hold", "sign", "migrate", "import", "wait", "verify", "register"]
         before = team.head()

@@ -15,7 +15,7 @@ from enc.client.verify.pins import FilePins
 from enc.core.errors import EncError, EnclaveExists, EnclaveNotFound, InvalidArchive, MisuseError, Unauthorized
 from enc.core.log.commit import wire_commit
 from enc.core.primitives.types import Commit
-from tests.client.moved import Town, found_team, introduce, town
+from tests.client.moved import Town, create_team, introduce, town
 from tests.node.running import RunningNode, free_port
 
 
@@ -42,7 +42,7 @@ def test_a_node_that_would_refuse_is_not_moved_to(place: Town, tmp_path: Path, s
         RunningNode(tmp_path / "node", env={f"ENC_NODE_{setting}": value}) as node,
         place.client(Identity.new(), "a") as mine,
     ):
-        team = found_team(mine)
+        team = create_team(mine)
         with pytest.raises(error, match=reason):
             team.migrate(node.url, tmp_path / "moves")
         assert team.commit("message", "still here").sequencer == place.nodes["a"].seq_pub
@@ -53,7 +53,7 @@ def test_nor_is_one_that_holds_another_log(place: Town, tmp_path: Path) -> None:
     """The node was left by force and continued."""
     alice = Identity.new()
     with place.client(alice, "a") as mine, Client(place.nodes["a"].url, alice, pins=None) as unaware:
-        team = found_team(mine, bundle={"size": 1})
+        team = create_team(mine, bundle={"size": 1})
         team.archive(tmp_path / "copy.enc")
         team.migrate(place.nodes["b"].url, tmp_path / "moves", archive=tmp_path / "copy.enc")
         unaware.enclave(team.id).commit("message", "nobody told me")
@@ -68,7 +68,7 @@ def test_nor_is_one_that_holds_another_log(place: Town, tmp_path: Path) -> None:
 def test_what_a_takeover_would_lose_is_told_before_it(place: Town, tmp_path: Path) -> None:
     alice, told = Identity.new(), list[str]()
     with place.client(alice, "a") as mine, place.client(alice, "a", accept_loss=True) as bold:
-        team = found_team(mine, bundle={"size": 1})
+        team = create_team(mine, bundle={"size": 1})
         team.archive(tmp_path / "copy.enc")
         last, *_ = [team.commit("message", f"lost {n}") for n in range(3)]
         team.head()
@@ -91,7 +91,7 @@ def test_whoever_registers_has_seen_a_head(place: Town, tmp_path: Path) -> None:
     """A former owner with an old copy is then seen to have lost something."""
     alice, bob = Identity.new(), Identity.new()
     with place.client(alice, "a") as mine, place.client(bob, "a") as his:
-        team = found_team(mine, bundle={"size": 1})
+        team = create_team(mine, bundle={"size": 1})
         team.move(bob.public, "OUTSIDER", "MEMBER")
         team.archive(tmp_path / "copy.enc")
         team.transfer(bob.public, "owner")
@@ -113,7 +113,7 @@ def test_a_former_owner_s_takeover_is_not_followed_for_being_told_to_accept_a_lo
     """In the old copy alice still owns the enclave; only the registry shows a reader that she does not."""
     alice, bob, carol = Identity.new(), Identity.new(), Identity.new()
     with place.client(alice, "a") as mine, place.client(bob, "a") as his, place.client(carol, "a") as hers:
-        team = found_team(mine, bundle={"size": 1})
+        team = create_team(mine, bundle={"size": 1})
         for who in (bob, carol):
             team.move(who.public, "OUTSIDER", "MEMBER")
         team.archive(tmp_path / "copy.enc")
@@ -148,7 +148,7 @@ def test_a_loss_that_the_registry_has_taken_is_followed_under_its_next_owner_too
     """The entry contains the Migrate, or an earlier one did."""
     alice, bob, carol = Identity.new(), Identity.new(), Identity.new()
     with place.client(alice, "a", registry=None) as mine, place.client(carol, "a", registry=None) as hers:
-        team = found_team(mine, bundle={"size": 1})
+        team = create_team(mine, bundle={"size": 1})
         for who in (bob, carol):
             team.move(who.public, "OUTSIDER", "MEMBER")
         team.archive(tmp_path / "copy.enc")
@@ -170,7 +170,7 @@ def test_a_loss_that_the_registry_has_taken_is_followed_under_its_next_owner_too
 
 def test_who_moved_it_knows_where_it_is(place: Town, tmp_path: Path) -> None:
     with place.client(Identity.new(), "a", registry=None) as mine:
-        team = found_team(mine)
+        team = create_team(mine)
         team.migrate(place.nodes["b"].url, tmp_path / "moves")
         assert team.commit("message", "x").sequencer == place.nodes["b"].seq_pub
         assert mine.enclave(team.id).commit("message", "y").sequencer == place.nodes["b"].seq_pub
@@ -181,7 +181,7 @@ def test_a_node_that_the_registry_names_and_that_is_down(place: Town, tmp_path: 
     with RunningNode(tmp_path / "node") as node:
         introduce(place, node)
         with Client(node.url, alice, registry=place.registry, pins=None) as mine:
-            team = found_team(mine)
+            team = create_team(mine)
             team.register()
     with place.client(alice, patience=0) as mine, pytest.raises(Unreachable, match=node.url):
         mine.enclave(team.id).head()
@@ -192,7 +192,7 @@ def test_a_node_that_the_registry_names_and_that_is_down(place: Town, tmp_path: 
 @pytest.mark.parametrize("is_paused", [False, True])
 def test_where_it_has_come_to_it_is_not_migrated(place: Town, tmp_path: Path, is_paused: bool) -> None:
     with place.client(Identity.new(), "a", registry=None) as mine:
-        team = found_team(mine)
+        team = create_team(mine)
         if is_paused:
             team.pause()
         team.migrate(place.nodes["b"].url, tmp_path / "moves")
@@ -204,7 +204,7 @@ def test_where_it_has_come_to_it_is_not_migrated(place: Town, tmp_path: Path, is
 def test_two_moves_at_once(place: Town, tmp_path: Path) -> None:
     alice, refused = Identity.new(), list[Any]()
     with place.client(alice, "a") as mine:
-        team = found_team(mine)
+        team = create_team(mine)
 
         def again() -> None:
             with place.client(alice, "a") as other, pytest.raises(MisuseError, match="another move") as found:
@@ -235,7 +235,7 @@ def copied_to(place: Town, team: Any, name: str) -> None:
 
 def test_a_copy_of_the_manifest_at_the_new_node_does_not_strand_the_enclave(place: Town, tmp_path: Path) -> None:
     with place.client(Identity.new(), "a", registry=None) as mine:
-        team = found_team(mine, bundle={"size": 2, "timeout": 3_600_000})
+        team = create_team(mine, bundle={"size": 2, "timeout": 3_600_000})
         team.commit("message", "one")
         copied_to(place, team, "b")
         assert team.migrate(place.nodes["b"].url, tmp_path / "moves").sequencer == place.nodes["b"].seq_pub
@@ -246,11 +246,11 @@ def test_a_copy_of_the_manifest_at_the_new_node_does_not_strand_the_enclave(plac
 def test_a_short_log_waits_until_it_is_longer_than_the_copy(place: Town, tmp_path: Path) -> None:
     """The new node may have signed a head of size 1 of the copy."""
     with place.client(Identity.new(), "a", registry=None) as mine:
-        team = found_team(mine, bundle={"size": 256, "timeout": 3_600_000})
+        team = create_team(mine, bundle={"size": 256, "timeout": 3_600_000})
         copied_to(place, team, "b")
         with pytest.raises(EnclaveExists, match="no closed bundle yet: nothing was moved"):
             team.migrate(place.nodes["b"].url, tmp_path / "moves")
-        soon = found_team(mine, bundle={"size": 256, "timeout": 1})
+        soon = create_team(mine, bundle={"size": 256, "timeout": 1})
         copied_to(place, soon, "b")
         assert soon.migrate(place.nodes["b"].url, tmp_path / "moves").head.ts > 1
 
@@ -258,7 +258,7 @@ def test_a_short_log_waits_until_it_is_longer_than_the_copy(place: Town, tmp_pat
 def test_a_copy_with_another_event_is_told_before_the_migrate(place: Town, tmp_path: Path) -> None:
     alice = Identity.new()
     with place.client(alice, "a", registry=None) as mine, Client(place.nodes["b"].url, alice, pins=None) as there:
-        team = found_team(mine)
+        team = create_team(mine)
         copied_to(place, team, "b")
         there.enclave(team.id).commit("message", "here, too")
         with pytest.raises(EnclaveExists, match="another log under this enclave's id"):

@@ -28,7 +28,7 @@ SCHEMA = [
 ]
 
 
-def found_v1(client: Client, *members: Identity) -> Any:
+def create_v1(client: Client, *members: Identity) -> Any:
     me = client.identity.hex
     return client.create(
         manifest(
@@ -47,7 +47,7 @@ def seqs(place: Town, names: str) -> list[bytes]:
 def test_peaceful(place: Town, tmp_path: Path) -> None:
     alice, bob = Identity.new(), Identity.new()
     with place.client(alice, "a") as mine, place.client(bob, "a") as his:
-        team = found_v1(mine, bob)
+        team = create_v1(mine, bob)
         assert team.register(app="v1") is not None
         theirs = his.enclave(team.id)
         theirs.commit("message", "at a")
@@ -66,7 +66,7 @@ def test_peaceful(place: Town, tmp_path: Path) -> None:
 def test_forced(place: Town, tmp_path: Path) -> None:
     alice, bob = Identity.new(), Identity.new()
     with place.client(alice, "a") as mine, place.client(bob, "a") as his:
-        team = found_v1(mine, bob)
+        team = create_v1(mine, bob)
         assert team.register(app="v1") is not None
         theirs = his.enclave(team.id)
         theirs.commit("message", "at a")
@@ -86,7 +86,7 @@ def test_forced(place: Town, tmp_path: Path) -> None:
 def test_transfer(place: Town, tmp_path: Path) -> None:
     alice, bob = Identity.new(), Identity.new()
     with place.client(alice, "a") as mine, place.client(bob, "a") as his:
-        team = found_v1(mine, bob)
+        team = create_v1(mine, bob)
         assert team.register(app="v1") is not None
         team.head()
         team.transfer(bob.public, "Owner")
@@ -97,7 +97,7 @@ def test_transfer(place: Town, tmp_path: Path) -> None:
 def test_transfer_then_forced(place: Town, tmp_path: Path) -> None:
     alice, bob = Identity.new(), Identity.new()
     with place.client(alice, "a") as mine, place.client(bob, "a") as his:
-        team = found_v1(mine, bob)
+        team = create_v1(mine, bob)
         for n in range(8):
             team.commit("message", f"{n}")
         team.head()
@@ -135,7 +135,7 @@ def test_personal_unregistered(place: Town, tmp_path: Path) -> None:
 def test_paused(place: Town, tmp_path: Path) -> None:
     alice = Identity.new()
     with place.client(alice, "a") as mine:
-        team = found_v1(mine)
+        team = create_v1(mine)
         gone = team.commit("message", "x")
         team.pause()
         team.migrate(place.nodes["b"].url, tmp_path / "moves")

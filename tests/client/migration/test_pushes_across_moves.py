@@ -42,7 +42,7 @@ class Line:
         self.alice, self.vera, self._port = Identity.new(), Identity.new(), free_port()
         self.hook = f"http://127.0.0.1:{self._port}/hook"
 
-    def found(self, mine: Client, manifest: dict[str, Any] = MANIFEST) -> Any:
+    def create(self, mine: Client, manifest: dict[str, Any] = MANIFEST) -> Any:
         init = [{"identity": self.alice.hex, "state": "OUTSIDER", "traits": ["owner"]}]
         team = mine.create({**manifest, "init": init})
         team.grant(self.vera.public, "dataview", endpoint=self.hook)
@@ -67,7 +67,7 @@ def line(tmp_path: Path) -> Iterator[Line]:
 def test_each_event_reaches_an_endpoint_once_across_a_move(line: Line) -> None:
     """The receiver is down while the enclave moves: both nodes have events for it when it is back."""
     with Client(line.a.url, line.alice, pins=line.home / "pins") as mine:
-        team = line.found(mine)
+        team = line.create(mine)
         receipts = [team.commit("message", "first")]
         assert line.heard(1) == [receipts[0].seq]
         receipts += [team.commit("message", f"at a {n}") for n in range(4)]
@@ -81,7 +81,7 @@ def test_each_event_reaches_an_endpoint_once_across_a_move(line: Line) -> None:
 
 def test_and_across_a_takeover_once_the_receiver_has_heard_of_it(line: Line) -> None:
     with Client(line.a.url, line.alice, pins=line.home / "pins") as mine:
-        team = line.found(mine)
+        team = line.create(mine)
         expected = [team.commit("message", f"at a {n}").seq for n in range(5)]
         assert line.heard(5) == expected
         team.archive(line.home / "copy.enc")
@@ -105,7 +105,7 @@ def test_and_if_only_messages_are_pushed_by_the_registry(tmp_path: Path, is_list
         line = Line(tmp_path, a, b, place.text)
         line.nodes = [a, b] if is_listed else [a]
         with place.client(line.alice, url=a.url) as mine:
-            team = line.found(mine, MESSAGES_ONLY)
+            team = line.create(mine, MESSAGES_ONLY)
             expected = [team.commit("message", f"at a {n}").seq for n in range(3)]
             assert line.heard(3) == expected
             expected += [team.commit("message", f"still at a {n}").seq for n in range(3)]

@@ -13,7 +13,7 @@ from enc.client.verify import sequencer_history
 from enc.core.errors import MisuseError
 from enc.core.machine.archive import read_archive, write_archive
 from enc.core.primitives.encoding import compact_json
-from tests.client.moved import Town, found_team, town
+from tests.client.moved import Town, create_team, town
 
 
 @pytest.fixture(scope="module")
@@ -25,7 +25,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Town]:
 def test_back_to_a_node_left_by_force(place: Town, tmp_path: Path) -> None:
     alice = Identity.new()
     with place.client(alice, "c") as mine:
-        team = found_team(mine)
+        team = create_team(mine)
         team.register()
         team.migrate(place.nodes["a"].url, tmp_path / "moves")
         team.commit("message", "one")
@@ -40,7 +40,7 @@ def test_back_to_a_node_left_by_force(place: Town, tmp_path: Path) -> None:
 def test_self_migrate(place: Town, tmp_path: Path) -> None:
     alice, bob = Identity.new(), Identity.new()
     with place.client(alice, "a") as mine, place.client(bob, "a") as his:
-        team = found_team(mine)
+        team = create_team(mine)
         team.move(bob.public, "OUTSIDER", "MEMBER")
         his.enclave(team.id).head()
         his.enclave(team.id).commit("message", "hi")
@@ -78,7 +78,7 @@ def test_stale_journal(place: Town, tmp_path: Path, monkeypatch: pytest.MonkeyPa
         yield
 
     with place.client(alice, "a") as mine:
-        team = found_team(mine)
+        team = create_team(mine)
         team.register()
         with monkeypatch.context() as patch:
             patch.setattr(Mover, "_import", refuse)
@@ -101,7 +101,7 @@ def test_stale_journal(place: Town, tmp_path: Path, monkeypatch: pytest.MonkeyPa
 def test_a_fresh_client_at_the_first_node_moves_it_on(place: Town, tmp_path: Path) -> None:
     alice = Identity.new()
     with place.client(alice, "a") as mine:
-        team = found_team(mine)
+        team = create_team(mine)
         team.register()
         team.migrate(place.nodes["b"].url, tmp_path / "moves")
     with place.client(alice, "a") as mine:
@@ -113,7 +113,7 @@ def test_a_fresh_client_at_the_first_node_moves_it_on(place: Town, tmp_path: Pat
 def test_move_and_move_on(place: Town, tmp_path: Path) -> None:
     alice = Identity.new()
     with place.client(alice, "a") as mine:
-        team = found_team(mine)
+        team = create_team(mine)
         team.register()
         team.migrate(place.nodes["b"].url, tmp_path / "moves")
         found = team.migrate(place.nodes["c"].url, tmp_path / "moves")
@@ -123,7 +123,7 @@ def test_move_and_move_on(place: Town, tmp_path: Path) -> None:
 def test_move_and_archive(place: Town, tmp_path: Path) -> None:
     alice = Identity.new()
     with place.client(alice, "a") as mine:
-        team = found_team(mine)
+        team = create_team(mine)
         team.register()
         team.migrate(place.nodes["b"].url, tmp_path / "moves")
         team.archive(tmp_path / "x.enc")
@@ -132,7 +132,7 @@ def test_move_and_archive(place: Town, tmp_path: Path) -> None:
 def test_a_new_owner_moves_what_nobody_had_registered(place: Town, tmp_path: Path) -> None:
     alice, bob = Identity.new(), Identity.new()
     with place.client(alice, "a") as mine, place.client(bob, "a") as his:
-        team = found_team(mine)
+        team = create_team(mine)
         team.move(bob.public, "OUTSIDER", "MEMBER")
         team.transfer(bob.public, "owner")
         his.enclave(team.id).migrate(place.nodes["b"].url, tmp_path / "moves")
@@ -144,7 +144,7 @@ def test_a_new_owner_takes_over_what_others_had_registered(place: Town, tmp_path
     """The head in the archive shows who signed the log; the old node is not asked."""
     alice, bob = Identity.new(), Identity.new()
     with place.client(alice, "a") as mine, place.client(bob, "a", registry=None) as his:
-        team = found_team(mine, bundle={"size": 1})
+        team = create_team(mine, bundle={"size": 1})
         if entry != "none":
             team.register(app="kept")
         team.move(bob.public, "OUTSIDER", "MEMBER")
@@ -162,7 +162,7 @@ def test_a_pinned_head_shows_it_too(place: Town, tmp_path: Path) -> None:
     """The archive came without a head."""
     alice, bob = Identity.new(), Identity.new()
     with place.client(alice, "a") as mine, place.client(bob, "a", registry=None) as his:
-        team = found_team(mine, bundle={"size": 1})
+        team = create_team(mine, bundle={"size": 1})
         team.register()
         team.move(bob.public, "OUTSIDER", "MEMBER")
         team.transfer(bob.public, "owner")
@@ -179,7 +179,7 @@ def test_what_was_moved_unregistered_is_registered_later_with_an_archive(place: 
     """Of several moves since then, the registry would reject the first."""
     alice, bob = Identity.new(), Identity.new()
     with place.client(alice, "a") as mine, place.client(bob, "a", registry=None) as his:
-        team = found_team(mine, bundle={"size": 1})
+        team = create_team(mine, bundle={"size": 1})
         team.register()
         team.move(bob.public, "OUTSIDER", "MEMBER")
         mine.enclave(team.id).archive(tmp_path / "old.enc")
@@ -206,7 +206,7 @@ def test_who_became_the_owner_at_a_node_in_between(place: Town, tmp_path: Path) 
     sequencer finalised the Transfer does not matter, so the moves are not submitted."""
     alice, bob = Identity.new(), Identity.new()
     with place.client(alice, "a") as mine:
-        team = found_team(mine, bundle={"size": 1})
+        team = create_team(mine, bundle={"size": 1})
         team.register()
         team.move(bob.public, "OUTSIDER", "MEMBER")
     with place.client(alice, "a", registry=None) as mine:
@@ -225,7 +225,7 @@ def test_who_became_the_owner_at_a_node_in_between(place: Town, tmp_path: Path) 
 def test_more_moves_than_one_entry_brings(place: Town, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     alice = Identity.new()
     with place.client(alice, "a", registry=None) as mine:
-        team = found_team(mine)
+        team = create_team(mine)
         for name in "bc":
             team.migrate(place.nodes[name].url, tmp_path / "moves")
     monkeypatch.setattr(registering, "MAX_LINKS", 1)
@@ -242,7 +242,7 @@ def test_more_moves_than_one_entry_brings_by_different_owners(
 ) -> None:
     alice, bob = Identity.new(), Identity.new()
     with place.client(alice, "a", registry=None) as mine:
-        team = found_team(mine, bundle={"size": 1})
+        team = create_team(mine, bundle={"size": 1})
         team.move(bob.public, "OUTSIDER", "MEMBER")
         team.migrate(place.nodes["b"].url, tmp_path / "moves")
         team.transfer(bob.public, "owner")
@@ -257,7 +257,7 @@ def test_more_moves_than_a_client_follows(place: Town, tmp_path: Path, monkeypat
     """This is not a lie, and is reported as what it is."""
     alice, bob = Identity.new(), Identity.new()
     with place.client(alice, "a", registry=None) as mine, place.client(bob, "a", registry=None) as his:
-        team = found_team(mine)
+        team = create_team(mine)
         team.move(bob.public, "OUTSIDER", "MEMBER")
         his.enclave(team.id).head()
         for name in "bc":

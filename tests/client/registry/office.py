@@ -22,7 +22,7 @@ class Office:
         self.id = stage.client("otto", url=AT).create("registry").id
         self.node.registry = self.id
         self.where = Registry(url=AT, enclave=self.id, seq_pub=KEY.public)
-        self.enclave = stage.found()
+        self.enclave = stage.create()
         self.enter_node(stage.node, "http://node.test")
         self.alice().enclave(self.enclave.id).register(app="test")
         self.close_bundle()

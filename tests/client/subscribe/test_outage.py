@@ -12,7 +12,7 @@ from enc.client import AsyncClient, Client, Identity, Item, Unreachable
 from enc.client.subscribe import subscription
 from enc.client.subscribe.subscription import ConnectionChange
 from enc.runtime.backoff import RetryPauses
-from tests.client.moved import found_team
+from tests.client.moved import create_team
 from tests.node.running import RunningNode
 
 
@@ -29,16 +29,16 @@ def back(node: RunningNode) -> RunningNode:
     return RunningNode(node.data, "--port", str(urlsplit(node.url).port))
 
 
-def found(node: RunningNode) -> tuple[Identity, bytes]:
+def create(node: RunningNode) -> tuple[Identity, bytes]:
     alice = Identity.new()
     with Client(node.url, alice, pins=None) as client:
-        team = found_team(client)
+        team = create_team(client)
         team.commit("message", "before")
         return alice, team.id
 
 
 def test_it_tells_of_the_outage_and_goes_on(node: RunningNode) -> None:
-    alice, team = found(node)
+    alice, team = create(node)
     with Client(node.url, alice, pins=None, patience=0) as client:
         enclave = client.enclave(team)
         with enclave.subscribe(type="message", patience=math.inf) as live:
@@ -57,7 +57,7 @@ def test_it_tells_of_the_outage_and_goes_on(node: RunningNode) -> None:
 
 
 def test_it_is_the_same_for_who_awaits(node: RunningNode) -> None:
-    alice, team = found(node)
+    alice, team = create(node)
 
     async def work() -> None:
         async with AsyncClient(node.url, alice, pins=None, patience=0) as client:
@@ -75,7 +75,7 @@ def test_it_is_the_same_for_who_awaits(node: RunningNode) -> None:
 
 
 def test_else_patience_ends_it(node: RunningNode) -> None:
-    alice, team = found(node)
+    alice, team = create(node)
     with Client(node.url, alice, pins=None) as client, client.enclave(team).subscribe(patience=0) as live:
         while next(live).content != "before":
             pass

@@ -138,7 +138,7 @@ def test_a_real_connection_that_is_cut_while_events_are_written(
     monkeypatch.setattr("enc.client.wire.retrying_caller.PAUSES", RetryPauses(first_s=0.0))
     with Served() as node, Relay(node.url) as relay:
         monkeypatch.setattr("enc.client.clients.wiring.now_ms", lambda: node.clock.now)
-        enclave = node.found(SMALL)
+        enclave = node.create(SMALL)
 
         def heard(seq: int) -> bool:
             """Cut the connection now and then; add three events when all have arrived. Returns whether to go on."""
@@ -187,7 +187,7 @@ def test_the_end_does_not_wait_for_events_that_nobody_reads(
     """The connection reads no more while many events wait, so the node's confirmation does not come."""
     with Served() as node:
         monkeypatch.setattr("enc.client.clients.wiring.now_ms", lambda: node.clock.now)
-        enclave = node.found(SMALL)
+        enclave = node.create(SMALL)
         for n in range(EVENTS):
             enclave.send("bob", "message", f"{n}")
         follow = follow_sync if face == "sync" else follow_async

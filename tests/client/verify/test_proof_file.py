@@ -379,7 +379,7 @@ def test_an_event_that_is_not_in_the_log(proofs: dict[str, Proof], scene: Scene)
 def test_an_event_of_another_enclave(proofs: dict[str, Proof], scene: Scene) -> None:
     fact = proofs["without a status"].fact
     assert isinstance(fact, EventFact)
-    other = scene.stage.found(meta={"n": 2})
+    other = scene.stage.create(meta={"n": 2})
     refused(Proof(other.id, NODE.public, fact).json())
     refused(Proof(scene.enclave.id, person("node2").public, fact).json())
 

@@ -359,7 +359,7 @@ def test_version_1_refuses_a_tag_that_its_text_cannot_hold(text: str) -> None:
 
 @pytest.mark.parametrize("enc_v", [1, 2])
 @pytest.mark.parametrize("tags", [(), (("k", "v"),)])
-def test_a_manifest_names_the_enclave_that_it_founds(enc_v: int, tags) -> None:
+def test_a_manifest_names_the_enclave_that_it_creates(enc_v: int, tags) -> None:
     commit = build_manifest(ALICE, '{"enc_v":2}', EXP, tags, enc_v=enc_v)
     assert commit.enclave == enclave_id(enc_v, ALICE.public, commit.content_hash, tags)
     check_commit(commit, enc_v)

@@ -141,7 +141,7 @@ def test_judge_manifest_refuses_what_is_no_manifest() -> None:
         judge_manifest(build_manifest(person("alice"), compact_json({"enc_v": 2}), START))
 
 
-def test_judge_manifest_founds_a_registry() -> None:
+def test_judge_manifest_creates_a_registry() -> None:
     content = compact_json({"enc_v": 2, "registry": True, "init": init(alice="OUTSIDER")})
     policy, _ = judge_manifest(build_manifest(person("alice"), content, START))
     assert policy.registry

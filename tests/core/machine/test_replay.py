@@ -195,7 +195,7 @@ def test_a_first_event_that_is_no_manifest() -> None:
     assert broken([forge(world, seq=0)]) == ("INVALID_ARCHIVE", 0)
 
 
-def test_a_manifest_whose_enclave_is_not_the_one_it_founds() -> None:
+def test_a_manifest_whose_enclave_is_not_the_one_it_creates() -> None:
     content = town().events[0].content or ""
     commit = build_commit(person("alice"), bytes(32), "Manifest", content, START + LIFETIME)
     assert broken([finalize(commit, person("node"), START, 0)]) == ("INVALID_COMMIT", 0)

@@ -221,6 +221,14 @@ def test_what_is_no_record_belongs_nowhere() -> None:
         assert not any(is_node(of[record], each) for each in wrong)
 
 
+def test_a_leaf_says_how_long_its_value_is() -> None:
+    keys = [bytes(20) + bytes([i]) for i in range(2)]  # they part so low that their records have no marks
+    for each, record in built(dict.fromkeys(keys, b"value")).store.tree_nodes.items():
+        if not record[0]:
+            assert record[1:2] == b"\x05"
+            assert not any(is_node(each, b"\x00" + bytes([size]) + record[2:]) for size in (0, 4, 6, 200))
+
+
 def test_the_path_of_a_fork_has_no_bits_beyond_its_depth() -> None:
     keys = [bytes(21), bytes([0, 0x10]) + bytes(19)]  # they part at depth 11
     ((each, record),) = [pair for pair in built(dict.fromkeys(keys, b"v")).store.tree_nodes.items() if pair[1][0]]

@@ -43,7 +43,7 @@ def share_of(spark: SparkSession) -> str | None:
     return spark.sparkContext.getLocalProperty(POOL)
 
 
-def founded() -> datetime:
+def time_of_creation() -> datetime:
     """Return the time at the beginning of the logs: no content has expired yet."""
     return datetime.fromtimestamp(START / 1000, UTC)
 
@@ -77,14 +77,14 @@ def test_drained_then_running_then_kept(
     logs[0].archive(archives / "0.enc")
     source = {"format": "enc_archive", "path": str(archives)}
     settings = JobSettings(root=flow.lake.root, sources=(source,), database=place, views=str(views))
-    with open_job(settings, spark, founded) as job:
+    with open_job(settings, spark, time_of_creation) as job:
         assert [each.name for each in job.drain() if each.changed] == ["members", "timeline", "posts"]
         flow.check(logs[:1], [*SILVER, "members", "timeline"])
         assert grown == {*flow.lake.names}, "logs are checkpointed even if no stream runs for long"
         logs[1].archive(archives / "1.enc")
         total = sum(len(log.events) for log in logs)
         _run(job, lambda progress: progress.events == total and not progress.waiting)
-    with open_job(settings, spark, founded) as job:
+    with open_job(settings, spark, time_of_creation) as job:
         job.drain()
     flow.check(logs, [*SILVER, "members", "timeline"])
     database = ServingDatabase(place)
@@ -104,7 +104,7 @@ def test_drained_then_running_then_kept(
 
 def _into_another(settings: JobSettings, spark: SparkSession, expected: dict[str, int]) -> None:
     """Check that a new serving database gets the whole lake, even if the lake has not changed."""
-    with open_job(settings, spark, founded) as job:
+    with open_job(settings, spark, time_of_creation) as job:
         job.drain()
     database = ServingDatabase(settings.database or "")
     with database.reading() as snapshot:
@@ -167,7 +167,7 @@ def test_a_stream_goes_on_when_somebody_answers_again(
             raise faults.pop(point)
 
     settings = JobSettings(root=flow.lake.root, sources=({"format": "enc_archive", "path": str(tmp_path / "0.enc")},))
-    job = Job(settings, spark, reached, founded)
+    job = Job(settings, spark, reached, time_of_creation)
     _run(job, lambda progress: not faults and progress.events == len(log.events) and not progress.waiting)
     flow.check([log])
     assert shares == {"streams"}, "also of a stream that was restarted"
@@ -175,10 +175,10 @@ def test_a_stream_goes_on_when_somebody_answers_again(
     settings = replace(settings, sources=({"format": "enc_archive", "path": str(tmp_path / "1.enc")},))
     faults["after raw_events"] = ValueError("no such thing")
     with pytest.raises(Unavailable, match=r"stopped: .*ValueError: no such thing$"):
-        Job(settings, spark, reached, founded).run(threading.Event())
+        Job(settings, spark, reached, time_of_creation).run(threading.Event())
     faults["after raw_events"] = Unreachable("cannot reach it")
     with pytest.raises(Unavailable, match=r"stopped: .*Unreachable: cannot reach it$"):
-        Job(settings, spark, reached, founded).drain()
+        Job(settings, spark, reached, time_of_creation).drain()
 
 
 def test_a_job_that_is_to_end_begins_no_further_view(

@@ -18,7 +18,7 @@ from enc.dataview.serving.database import ServingDatabase
 from enc.dataview.serving.proofs import Prover, RowEvent
 from enc.dataview.serving.rights import ViewRights
 from tests.dataview.logs import small_log
-from tests.dataview.served import founded
+from tests.dataview.served import create_enclave
 from tests.dataview.served import serving as node_serving
 from tests.dataview.serving.asking import PUBLIC, refused, serving
 from tests.dataview.serving.rows import EVENTS, PAIRS, event_row, pairs
@@ -67,7 +67,7 @@ def checked(proof: Any, tmp_path: Path) -> str:
 
 
 def test_a_row_comes_with_a_proof_that_enc_verify_accepts(node: Served, place: str, tmp_path: Path) -> None:
-    enclave = founded(node, "proved", posts=3)
+    enclave = create_enclave(node, "proved", posts=3)
     close_bundle(node)
     fill(place, taken(enclave))
     with serving(place, OPEN, node=node.url) as http:
@@ -92,7 +92,7 @@ def close_bundle(node: Served) -> None:
 
 
 def test_an_event_of_an_open_bundle_has_its_signatures_only(node: Served, place: str) -> None:
-    enclave = founded(node, "pending", posts=1)
+    enclave = create_enclave(node, "pending", posts=1)
     fill(place, taken(enclave))
     with serving(place, OPEN, node=node.url) as http:
         (shown,) = http.get("/views/posts?verify=1").json()["proofs"]

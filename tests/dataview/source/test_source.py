@@ -27,7 +27,7 @@ from enc.dataview.source.source import EncReader, EncSource, SpanPartition, push
 from enc.dataview.source.stream import EncStreamReader, share_fairly
 from enc.node.read import request_handlers
 from tests.core.world import person
-from tests.dataview.served import founded, key_file, serving, write
+from tests.dataview.served import create_enclave, key_file, serving, write
 from tests.node.served import Served
 
 HEX = "ab" * 32
@@ -42,7 +42,7 @@ def node() -> Iterator[Served]:
 @pytest.fixture(scope="module")
 def enclave(node: Served) -> Enclave:
     """Return an enclave with thirty posts and five notes, after the Manifest."""
-    enclave = founded(node, "source", 30)
+    enclave = create_enclave(node, "source", 30)
     write(enclave, 5, "note")
     return enclave
 
@@ -78,7 +78,7 @@ def test_all_events_are_rows_and_prove_themselves(read: Any, enclave: Enclave, n
 
 
 def test_many_enclaves_in_many_parts_are_read_once(read: Any, enclave: Enclave, node: Served) -> None:
-    other = founded(node, "other", 3)
+    other = create_enclave(node, "other", 3)
     rows = read(f"{enclave.hex},{other.hex}", eventsPerPartition=7)
     assert rows.rdd.getNumPartitions() == 6 + 1
     found = sorted((row.enclave, row.seq) for row in rows.collect())
@@ -133,7 +133,7 @@ def test_through_spark_the_node_is_asked_for_what_is_wanted_and_no_more(
 
 
 def test_a_condition_on_the_enclave_says_who_is_asked(node: Served, enclave: Enclave) -> None:
-    other = founded(node, "unasked")
+    other = create_enclave(node, "unasked")
     reader = EncReader(options(node, enclave, other))
     list(reader.pushFilters([EqualTo(("enclave",), other.hex)]))
     assert {part.span.enclave for part in reader.partitions() if isinstance(part, SpanPartition)} == {other.hex}
@@ -180,8 +180,8 @@ def test_pushed_filters_reach_the_node(node: Served, enclave: Enclave) -> None:
 
 
 def test_what_only_a_member_may_read_needs_the_members_key(read: Any, node: Served, tmp_path: Path) -> None:
-    mine = founded(node, "mine", 2)
-    private = node.found({**_PRIVATE, "init": [_owner()]})
+    mine = create_enclave(node, "mine", 2)
+    private = node.create({**_PRIVATE, "init": [_owner()]})
     private.send("alice", "private", "hush")
     assert read(private.id.hex()).count() == 0
     assert read(private.id.hex(), keyFile=key_file(tmp_path, "alice")).count() == 2
@@ -325,7 +325,7 @@ def test_a_log_that_says_it_is_endless_is_through_after_the_events_that_it_has(
 
 
 def test_offsets_are_the_next_seqs_and_the_limit_is_shared_out(node: Served, enclave: Enclave) -> None:
-    small = founded(node, "small", 2)
+    small = create_enclave(node, "small", 2)
     reader = EncStreamReader(options(node, enclave, small, maxEventsPerTrigger=10))
     start = reader.initialOffset()
     assert start == {enclave.hex: 0, small.hex: 0}
@@ -364,7 +364,7 @@ def test_a_limit_is_shared_evenly_and_used_up(left: dict[str, int], most: int | 
 
 
 def test_with_available_now_what_comes_later_waits(node: Served) -> None:
-    enclave = founded(node, "now", 2)
+    enclave = create_enclave(node, "now", 2)
     reader = EncStreamReader(options(node, enclave))
     reader.prepareForTriggerAvailableNow()
     write(enclave, 3)
@@ -374,7 +374,7 @@ def test_with_available_now_what_comes_later_waits(node: Served) -> None:
 
 
 def test_latest_begins_with_what_comes_and_an_enclave_that_is_silent_stands_still(node: Served) -> None:
-    enclave = founded(node, "latest", 2)
+    enclave = create_enclave(node, "latest", 2)
     given = options(node, enclave, startingSeq="latest", patience=0)
     reader = EncStreamReader(given)
     start = reader.initialOffset()
@@ -385,7 +385,7 @@ def test_latest_begins_with_what_comes_and_an_enclave_that_is_silent_stands_stil
 
 
 def test_one_node_that_does_not_answer_holds_up_no_other(node: Served, monkeypatch: pytest.MonkeyPatch) -> None:
-    good, bad = founded(node, "good", 1), founded(node, "bad", 1)
+    good, bad = create_enclave(node, "good", 1), create_enclave(node, "bad", 1)
 
     def troubled(enclave: Enclave, given: SourceOptions) -> Tip:
         if enclave.hex == bad.hex:
@@ -412,7 +412,7 @@ def test_a_stream_goes_on_where_it_stopped_and_repeats_nothing(
     spark: SparkSession, node: Served, tmp_path: Path
 ) -> None:
     spark.dataSource.register(EncSource)
-    enclave = founded(node, "stream", 8)
+    enclave = create_enclave(node, "stream", 8)
     reader = spark.readStream.format("enc").option("node", node.url).option("enclave", enclave.hex)
     frame = reader.option("maxEventsPerTrigger", 6).load()
     assert _drain(frame, tmp_path) == [[0, 1, 2, 3, 4, 5], [6, 7, 8]]
@@ -435,7 +435,7 @@ def test_reading_a_span_again_gives_the_same_rows(node: Served, enclave: Enclave
 def test_a_notice_makes_a_stream_ask_for_just_that_enclave(
     node: Served, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    one, two = founded(node, "one", 1), founded(node, "two", 1)
+    one, two = create_enclave(node, "one", 1), create_enclave(node, "two", 1)
     asked: list[str] = []
 
     def counted(enclave: Enclave, given: SourceOptions) -> Tip:

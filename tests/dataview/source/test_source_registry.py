@@ -41,24 +41,24 @@ def _options(node: Served, who: Identity, **more: str) -> dict[str, str]:
     return {**_registry(node), "identity": who.hex, **more}
 
 
-def _found(client: Client, name: str) -> Enclave:
+def _create(client: Client, name: str) -> Enclave:
     init = [{"identity": client.identity.hex, "state": "OWNER", "traits": []}]
     return client.create({**PUBLIC, "meta": {"description": name}, "init": init})
 
 
-def test_what_an_identity_made_known_or_founded_is_read_and_what_it_founds_later_joins(node: Served) -> None:
+def test_what_an_identity_made_known_or_created_is_read_and_what_it_creates_later_joins(node: Served) -> None:
     alice = Identity(person("alice"))
     options = parse_options(_options(node, alice))
     with _client(node, alice) as client:
         assert enclaves_of(options, client_for(options)) == ()
-        one, two = _found(client, "one"), _found(client, "two")
+        one, two = _create(client, "one"), _create(client, "two")
         for each in (one, two):
             each.register()
         client.register_identity({"feed": one.id})
         reader = EncStreamReader(options)
         start = reader.latestOffset({}, ReadAllAvailable())
         assert start == {one.hex: 1, two.hex: 1}
-        three = _found(client, "three")
+        three = _create(client, "three")
         write(three, 1)
         three.register()
         assert reader.latestOffset(start, ReadAllAvailable()) == {**start, three.hex: 2}
@@ -79,12 +79,12 @@ def test_all_that_a_registry_knows_of_is_read_with_itself_and_what_is_registered
     alice, bob = Identity(person("alice")), Identity(person("bob"))
     options = parse_options({**_registry(node), "enclaves": "*"})
     with _client(node, alice) as hers, _client(node, bob) as his:
-        one = _found(hers, "one")
+        one = _create(hers, "one")
         one.register()
         reader = EncStreamReader(options)
         start = reader.latestOffset({}, ReadAllAvailable())
         assert set(start) == {registry_id().hex(), one.hex}
-        two, untold = _found(his, "two"), _found(his, "untold")
+        two, untold = _create(his, "two"), _create(his, "untold")
         two.register()
         later = reader.latestOffset(start, ReadAllAvailable())
         assert later[two.hex] == 1
@@ -99,7 +99,7 @@ def test_the_ids_in_a_file_are_read_again_each_time(node: Served, tmp_path: Path
     file = tmp_path / "enclaves"
     options = parse_options({"node": node.url, "enclavesFile": str(file)})
     with _client(node, Identity(person("alice"))) as client:
-        one, two = _found(client, "one"), _found(client, "two")
+        one, two = _create(client, "one"), _create(client, "two")
         reader = EncStreamReader(options)
         assert reader.latestOffset({}, ReadAllAvailable()) == {}
         file.write_text(f"{one.hex}\nno id\n\n")

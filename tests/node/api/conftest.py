@@ -20,13 +20,13 @@ def node(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
 
 @pytest.fixture
 def enclave(node: Served) -> Enclave:
-    return node.found(SMALL)
+    return node.create(SMALL)
 
 
 @pytest.fixture(scope="module")
 def closed(node: Served) -> Enclave:
     """Return an enclave with a closed bundle."""
-    enclave = node.found(SMALL)
+    enclave = node.create(SMALL)
     for i in range(3):
         enclave.send("bob", "message", f"{i}")
     return enclave

@@ -95,7 +95,7 @@ def test_a_repeated_commit_gets_its_first_receipt(node: Served, enclave: Enclave
 
 
 def test_commits_may_be_for_several_enclaves(node: Served) -> None:
-    one, other = node.found(SMALL), node.found(SMALL)
+    one, other = node.create(SMALL), node.create(SMALL)
     commits = [one.commit("bob", "message"), other.commit("bob", "message"), one.commit("bob", "message")]
     assert outcomes(posted(node, *commits)) == [1, 1, 2]
 
@@ -122,7 +122,7 @@ def test_a_request_without_commits_is_refused(node: Served, body: bytes) -> None
 def test_info_announces_how_many_a_request_may_have() -> None:
     with limited(limits=LimitSettings(commits_per_request=3)) as node:
         assert good(node.get("/info"))["limits"]["commits_per_request"] == 3
-        enclave = node.found(SMALL)
+        enclave = node.create(SMALL)
         commits = messages(enclave, 4)
         error = bad(node.post(body_of(*commits), "/commits"))
         assert (error.status, error.code) == (400, "INVALID_QUERY")
@@ -133,7 +133,7 @@ def test_info_announces_how_many_a_request_may_have() -> None:
 
 def test_a_body_over_the_limit_is_refused() -> None:
     with limited(limits=LimitSettings(body=8192)) as node:
-        enclave = node.found(SMALL)
+        enclave = node.create(SMALL)
         error = bad(node.post(body_of(*messages(enclave, 20)), "/commits"))
         assert (error.status, error.code) == (413, "INVALID_COMMIT")
         assert enclave.seqs("bob") == [0]
@@ -167,7 +167,7 @@ def slow() -> Iterator[Served]:
 
 
 def test_each_commit_counts_against_the_rate_of_its_identity(slow: Served) -> None:
-    enclave = slow.found(SMALL)  # one of ten tokens of the address
+    enclave = slow.create(SMALL)  # one of ten tokens of the address
     commits = messages(enclave, 6)
     results = posted(slow, *commits)
     assert outcomes(results) == [1, 2, 3, 4, "RATE_LIMITED", "RATE_LIMITED"]
@@ -177,7 +177,7 @@ def test_each_commit_counts_against_the_rate_of_its_identity(slow: Served) -> No
 
 
 def test_each_commit_counts_against_the_rate_of_its_address(slow: Served) -> None:
-    enclave = slow.found(SMALL)
+    enclave = slow.create(SMALL)
     mixed = [each for name in ("bob", "alice", "carol") for each in messages(enclave, 4, name)]
     results = posted(slow, *mixed)
     assert outcomes(results) == [*range(1, 8), "RATE_LIMITED", 8, *["RATE_LIMITED"] * 3]  # alice has created it
@@ -187,14 +187,14 @@ def test_each_commit_counts_against_the_rate_of_its_address(slow: Served) -> Non
 def test_none_is_accepted_behind_one_that_its_identity_may_not_send_now() -> None:
     """The rate gives tokens back while the request is processed: here one for each commit."""
     with limited(rates=RateSettings(identity_per_s=1000, identity_burst=2)) as node:
-        commits = messages(node.found(SMALL), 4)
+        commits = messages(node.create(SMALL), 4)
         let_time_pass(node, node.node.admission._validator._rates)
         assert outcomes(posted(node, *commits)) == [1, 2, "RATE_LIMITED", "RATE_LIMITED"]
 
 
 def test_none_is_accepted_behind_one_that_its_address_may_not_send_now() -> None:
     with limited(rates=RateSettings(address_per_s=1, address_burst=4)) as node:
-        commits = messages(node.found(SMALL), 5)
+        commits = messages(node.create(SMALL), 5)
         let_time_pass(node, node.node.http._rates)
         assert outcomes(posted(node, *commits)) == [1, 2, 3, "RATE_LIMITED", "RATE_LIMITED"]
 
@@ -217,7 +217,7 @@ def let_time_pass(node: Served, rates: RateLimiter) -> None:
 
 def test_commits_over_the_quota_of_their_identity_are_refused() -> None:
     with limited(admission=AdmissionSettings(max_events=2)) as node:
-        enclave = node.found(SMALL)
+        enclave = node.create(SMALL)
         results = posted(node, *messages(enclave, 3), enclave.commit("carol", "message", "of another"))
         assert outcomes(results) == [1, 2, "UNAUTHORIZED", 3]
         assert "quota of events" in results[2]["message"]
@@ -225,7 +225,7 @@ def test_commits_over_the_quota_of_their_identity_are_refused() -> None:
 
 def test_each_commit_takes_a_place_of_its_address_among_those_that_wait() -> None:
     with limited(limits=LimitSettings(waiting_commits=5)) as node, ThreadPoolExecutor(1) as pool:
-        enclave = node.found(SMALL)
+        enclave = node.create(SMALL)
         commits = messages(enclave, 4)
         with node.held_up():
             sent = pool.submit(posted, node, *commits)

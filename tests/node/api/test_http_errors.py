@@ -44,7 +44,7 @@ def sends(status: int, code: str, *what: Any) -> None:
 
     @answers(status, code)
     def case(node: Served) -> httpx.Response:
-        enclave = node.found(SMALL)
+        enclave = node.create(SMALL)
         return node.post(wire_commit(enclave.commit(*what)))
 
 
@@ -53,7 +53,7 @@ def sends_v1(status: int, code: str, *what: Any) -> None:
 
     @answers(status, code)
     def case(node: Served) -> httpx.Response:
-        return node.post(wire_commit(node.found(SMALL_V1).commit(*what)))
+        return node.post(wire_commit(node.create(SMALL_V1).commit(*what)))
 
 
 def asks(status: int, code: str, name: str, type_: str, **body: Any) -> None:
@@ -61,7 +61,7 @@ def asks(status: int, code: str, name: str, type_: str, **body: Any) -> None:
 
     @answers(status, code)
     def case(node: Served) -> httpx.Response:
-        return node.found(SMALL).ask_raw(name, type_, **body)
+        return node.create(SMALL).ask_raw(name, type_, **body)
 
 
 sends(400, "INVALID_COMMIT", "bob", "Shared", "{}")
@@ -133,22 +133,22 @@ def too_large(node: Served) -> httpx.Response:
 
 @answers(400, "INVALID_HASH")
 def wrong_hash(node: Served) -> httpx.Response:
-    return node.post({**wire_commit(node.found(SMALL).commit("bob", "message", "x")), "hash": "00" * 32})
+    return node.post({**wire_commit(node.create(SMALL).commit("bob", "message", "x")), "hash": "00" * 32})
 
 
 @answers(400, "INVALID_SIGNATURE")
 def wrong_signature(node: Served) -> httpx.Response:
-    return node.post({**wire_commit(node.found(SMALL).commit("bob", "message", "x")), "sig": "00" * 64})
+    return node.post({**wire_commit(node.create(SMALL).commit("bob", "message", "x")), "sig": "00" * 64})
 
 
 @answers(400, "EXPIRED")
 def expired(node: Served) -> httpx.Response:
-    return node.post(wire_commit(node.found(SMALL).commit("bob", "message", "x", exp=node.clock.now - 1)))
+    return node.post(wire_commit(node.create(SMALL).commit("bob", "message", "x", exp=node.clock.now - 1)))
 
 
 @answers(400, "INVALID_TARGET")
 def no_content_event(node: Served) -> httpx.Response:
-    enclave = node.found(SMALL)
+    enclave = node.create(SMALL)
     slot = enclave.send("bob", "Shared", {"key": "topic", "value": 1})
     return node.post(wire_commit(enclave.commit("bob", "Update", "x", about(slot))))
 
@@ -160,55 +160,55 @@ def unknown_enclave(node: Served) -> httpx.Response:
 
 @answers(409, "DUPLICATE")
 def sent_twice(node: Served) -> httpx.Response:
-    commit = node.found(SMALL).commit("bob", "message", "x")
+    commit = node.create(SMALL).commit("bob", "message", "x")
     node.submit(commit)
     return node.post(wire_commit(commit))
 
 
 @answers(409, "ENCLAVE_EXISTS")
-def founded_twice(node: Served) -> httpx.Response:
-    enclave = node.found(SMALL)
+def created_twice(node: Served) -> httpx.Response:
+    enclave = node.create(SMALL)
     return node.post(wire_commit(again(enclave, exp=node.clock.now + 1)))
 
 
 @answers(409, "TRAIT_ALREADY_HELD")
 def given_twice(node: Served) -> httpx.Response:
     two = [{"identity": pub(name), "state": "MEMBER", "traits": ["owner"]} for name in ("alice", "bob")]
-    enclave = node.found(SMALL, init=two, states=["MEMBER"], moves=[])
+    enclave = node.create(SMALL, init=two, states=["MEMBER"], moves=[])
     return node.post(wire_commit(enclave.commit("alice", "Transfer", give("bob", "owner"))))
 
 
 @answers(403, "GATE_CLOSED")
 def closed_gate(node: Served) -> httpx.Response:
-    enclave = node.found(SMALL)
+    enclave = node.create(SMALL)
     enclave.send("alice", "Gate", {"alias": "applications", "state": "closed"})
     return node.post(wire_commit(enclave.commit("mallory", "Move", move("mallory", "OUTSIDER", "PENDING"))))
 
 
 @answers(403, "ENCLAVE_PAUSED")
 def paused(node: Served) -> httpx.Response:
-    enclave = node.found(SMALL)
+    enclave = node.create(SMALL)
     enclave.send("alice", "Pause")
     return node.post(wire_commit(enclave.commit("bob", "message", "x")))
 
 
 @answers(410, "ENCLAVE_TERMINATED")
 def terminated(node: Served) -> httpx.Response:
-    enclave = node.found(SMALL)
+    enclave = node.create(SMALL)
     enclave.send("alice", "Terminate")
     return node.post(wire_commit(enclave.commit("bob", "message", "x")))
 
 
 @answers(410, "ENCLAVE_MIGRATED")
 def migrated(node: Served) -> httpx.Response:
-    enclave = node.found(SMALL)
+    enclave = node.create(SMALL)
     migrate(enclave, "node2")
     return node.post(wire_commit(enclave.commit("bob", "message", "x")))
 
 
 @answers(410, "EVENT_DELETED")
 def deleted(node: Served) -> httpx.Response:
-    enclave = node.found(SMALL)
+    enclave = node.create(SMALL)
     gone = enclave.send("bob", "message", "x")
     enclave.send("bob", "Delete", {"reason": "author"}, about(gone))
     return node.post(wire_commit(enclave.commit("bob", "Update", "y", about(gone))))
@@ -216,30 +216,30 @@ def deleted(node: Served) -> httpx.Response:
 
 @answers(409, "EVENT_PENDING")
 def pending(node: Served) -> httpx.Response:
-    enclave = node.found(SMALL)
+    enclave = node.create(SMALL)
     event = enclave.send("bob", "message", "x")
     return enclave.ask_raw("bob", "Bundle_Proof", event_id=event.id.hex())
 
 
 @answers(400, "INVALID_RANGE")
 def no_tree_yet(node: Served) -> httpx.Response:
-    return node.get(f"/{node.found(SMALL).id.hex()}/consistency?from=1")
+    return node.get(f"/{node.create(SMALL).id.hex()}/consistency?from=1")
 
 
 @answers(400, "INVALID_SESSION")
 def anothers_token(node: Served) -> httpx.Response:
-    request = node.found(SMALL).request("alice", "Query", filter={})
+    request = node.create(SMALL).request("alice", "Query", filter={})
     return node.post({**request, "from": pub("bob")})
 
 
 @answers(401, "SESSION_EXPIRED")
 def old_token(node: Served) -> httpx.Response:
-    return node.found(SMALL).ask_raw("alice", "Query", session=node.session("alice", -60), filter={})
+    return node.create(SMALL).ask_raw("alice", "Query", session=node.session("alice", -60), filter={})
 
 
 @answers(400, "DECRYPT_FAILED")
 def sealed_for_another_enclave(node: Served) -> httpx.Response:
-    enclave, other = node.found(SMALL), node.found(SMALL)
+    enclave, other = node.create(SMALL), node.create(SMALL)
     request = enclave.request("alice", "Query", filter={})
     return node.post({**request, "enclave": other.id.hex()})
 
@@ -253,14 +253,14 @@ def too_fast(node: Served) -> httpx.Response:
 
 @answers(503, "UNAVAILABLE")
 def held(node: Served) -> httpx.Response:
-    enclave = node.found(SMALL)
+    enclave = node.create(SMALL)
     enclave.ask("alice", "Checkpoint", hold=1)
     return node.post(wire_commit(enclave.commit("bob", "message", "x")))
 
 
 @answers(503, "READ_ONLY")
 def restored(node: Served) -> httpx.Response:
-    enclave = node.found(SMALL)
+    enclave = node.create(SMALL)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(node.store, "restored", lambda: "a backup")
         with Served(store=node.store, clock=node.clock) as copy:
@@ -277,7 +277,7 @@ def nowhere(node: Served) -> httpx.Response:
 
 @answers(500, "INTERNAL_ERROR")
 def broken(node: Served) -> httpx.Response:
-    enclave = node.found(SMALL)
+    enclave = node.create(SMALL)
 
     def fail(*args: Any) -> Any:
         raise RuntimeError("a secret of ours")
@@ -468,7 +468,7 @@ def test_a_commit_that_was_accepted_cannot_be_guessed(node: Served, enclave: Enc
 def test_a_duplicate_is_known_after_a_restart_and_after_the_end(tmp_path: Path) -> None:
     clock, store = Clock(), sqlite(tmp_path)
     with Served(store=store, clock=clock) as node:
-        enclave = node.found(SMALL)
+        enclave = node.create(SMALL)
         commit = enclave.commit("bob", "message", "x")
         receipt = node.submit(commit)
         enclave.send("alice", "Terminate")
@@ -495,7 +495,7 @@ def test_the_same_commit_twice_at_once_is_accepted_once(node: Served, enclave: E
     assert enclave.seqs("bob") == [0, 1]
 
 
-def test_two_manifests_for_one_enclave_at_once_found_it_once(node: Served) -> None:
+def test_two_manifests_for_one_enclave_at_once_create_it_once(node: Served) -> None:
     first = node.manifest({**SMALL, "meta": {"twin": True}})
     second = build_commit(person("alice"), first.enclave, "Manifest", first.content or "", first.exp + 1)
     with ThreadPoolExecutor(2) as pool:
@@ -520,9 +520,9 @@ def test_exp_at_both_ends_of_its_window(node: Served, enclave: Enclave) -> None:
 def test_a_clock_that_stands_behind_what_it_was_stops_the_node_also_after_a_restart(tmp_path: Path) -> None:
     clock, store = Clock(), sqlite(tmp_path)
     with Served(store=store, clock=clock) as node:
-        enclave = node.found(SMALL)
+        enclave = node.create(SMALL)
         clock.tick(HOUR)  # the enclave's own time limit is long over
-        node.found(SMALL)
+        node.create(SMALL)
         clock.now -= SKEW + 1
         assert node.submit(enclave.commit("bob", "message", "still in time")).seq == 1
         clock.now -= 2

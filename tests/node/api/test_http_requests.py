@@ -133,7 +133,7 @@ def test_a_terminated_enclave_can_be_read_until_its_data_is_gone(tmp_path: Path)
     store = sqlite(tmp_path)
     config = NodeConfig(port=0, dev=True, retention=RetentionSettings(purge_after_s=3600))
     with Served(config, store) as node:
-        enclave, other = node.found(SMALL), node.found(SMALL)
+        enclave, other = node.create(SMALL), node.create(SMALL)
         sent = enclave.commit("bob", "message", "x")
         node.submit(sent)
         enclave.send("alice", "Terminate")
@@ -167,7 +167,7 @@ def test_an_enclave_whose_data_goes_while_it_is_read_is_terminated(
 ) -> None:
     store = sqlite(tmp_path)
     with Served(NodeConfig(port=0, dev=True, retention=RetentionSettings(purge_after_s=3600)), store) as node:
-        enclave = node.found(SMALL)
+        enclave = node.create(SMALL)
         enclave.send("alice", "Terminate")
         node.clock.tick(HOUR + 1)
         node.settle()
@@ -262,7 +262,7 @@ def test_a_migrate_that_is_not_of_this_checkpoint(enclave: Enclave) -> None:
 
 
 def test_a_hold_admits_nothing_but_a_migrate(node: Served, enclave: Enclave) -> None:
-    other, sent = node.found(SMALL), enclave.commit("bob", "message", "before")
+    other, sent = node.create(SMALL), enclave.commit("bob", "message", "before")
     node.submit(sent)
     found = enclave.ask("alice", "Checkpoint", hold=30)
     for name, type_ in (("bob", "message"), ("alice", "Pause"), ("alice", "Terminate")):

@@ -47,7 +47,7 @@ def lookups(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 async def test_a_slot_changes_nobody_s_rights(lookups: list[int]) -> None:
     stage = Stage()
-    enclave = stage.found()
+    enclave = stage.create()
     bob = stage.reader("bob", enclave)
     socket = await subscribed(stage, bob, "a", 5)
     lookups.clear()
@@ -59,7 +59,7 @@ async def test_a_slot_changes_nobody_s_rights(lookups: list[int]) -> None:
 
 async def test_a_gate_is_looked_up_once_for_all_with_equal_rights_and_off_the_loop(lookups: list[int]) -> None:
     stage = Stage(per_connection=30)
-    enclave = stage.found()
+    enclave = stage.create()
     bob, carol = stage.reader("bob", enclave), stage.reader("carol", enclave)
     socket, other = await subscribed(stage, bob, "a", 20), await subscribed(stage, carol, "a", 3)
     lookups.clear()
@@ -82,7 +82,7 @@ async def test_a_gate_is_looked_up_once_for_all_with_equal_rights_and_off_the_lo
 
 async def test_a_gate_counts_from_its_event_on_whatever_is_written_meanwhile() -> None:
     stage = Stage()
-    enclave = stage.found(readers=[*ROOM["readers"], {"type": "GUEST", "reads": "note"}])
+    enclave = stage.create(readers=[*ROOM["readers"], {"type": "GUEST", "reads": "note"}])
     carol = stage.reader("carol", enclave)
     socket = await subscribed(stage, carol, "a")
     stage.hands.held = True
@@ -98,7 +98,7 @@ async def test_a_gate_counts_from_its_event_on_whatever_is_written_meanwhile() -
 
 async def test_others_hear_on_while_rights_are_looked_up() -> None:
     stage = Stage()
-    enclave, other = stage.found(), stage.found(meta={"n": 2})
+    enclave, other = stage.create(), stage.create(meta={"n": 2})
     bob, alice = stage.reader("bob", enclave), stage.reader("alice", other)
     waiting, socket = await subscribed(stage, bob, "a"), await subscribed(stage, alice, "a")
     stage.hands.held = True
@@ -113,7 +113,7 @@ async def test_others_hear_on_while_rights_are_looked_up() -> None:
 
 async def test_a_subscription_that_is_closed_meanwhile_hears_nothing() -> None:
     stage = Stage()
-    enclave = stage.found()
+    enclave = stage.create()
     bob = stage.reader("bob", enclave)
     socket = await subscribed(stage, bob, "a", 2)
     stage.hands.held = True
@@ -144,7 +144,7 @@ def slow(stage: Stage, monkeypatch: pytest.MonkeyPatch, share: float) -> list[st
 
 async def test_a_slice_ends_and_the_loop_runs_before_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
     stage = Stage(per_connection=64)
-    enclave = stage.found()
+    enclave = stage.create()
     await subscribed(stage, stage.reader("bob", enclave), "a", 40)
     delivered = slow(stage, monkeypatch, 0.26)
     seen = list[int]()
@@ -157,7 +157,7 @@ async def test_a_slice_ends_and_the_loop_runs_before_the_next(monkeypatch: pytes
 
 async def test_a_slice_ends_also_among_subscriptions_that_are_not_live(monkeypatch: pytest.MonkeyPatch) -> None:
     stage = Stage(per_connection=64)
-    enclave = stage.found()
+    enclave = stage.create()
     await subscribed(stage, stage.reader("bob", enclave), "a", 40)
     await quiet()
     looks = list[str]()
@@ -173,7 +173,7 @@ async def test_a_slice_ends_also_among_subscriptions_that_are_not_live(monkeypat
 
 async def test_a_slice_ends_also_among_addresses(monkeypatch: pytest.MonkeyPatch) -> None:
     stage = Stage()
-    enclave = stage.found()
+    enclave = stage.create()
     for i in range(20):
         await subscribed(stage, stage.reader("bob", enclave), f"10.0.0.{i}")
     puts, plain = list[str](), LiveEvents.put
@@ -202,7 +202,7 @@ async def growth(stage: Stage, enclave: bytes, found: list[str], end: int) -> li
 
 async def test_many_subscriptions_of_one_address_do_not_delay_another_s(monkeypatch: pytest.MonkeyPatch) -> None:
     stage = Stage(per_connection=64, subscriptions=300)
-    enclave, other = stage.found(), stage.found(meta={"n": 2})
+    enclave, other = stage.create(), stage.create(meta={"n": 2})
     await subscribed(stage, stage.reader("bob", enclave), "10.0.0.1", 60)
     await subscribed(stage, stage.reader("bob", other), "10.0.0.2")
     delivered = slow(stage, monkeypatch, 0.26)
@@ -216,7 +216,7 @@ async def test_many_subscriptions_of_one_address_do_not_delay_another_s(monkeypa
 async def test_a_backlog_keeps_little_and_the_rest_comes_from_the_store(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(live_events, "MAX_BYTES", 10 * live_events.EVENT_BYTES)
     stage = Stage()
-    enclave = stage.found()
+    enclave = stage.create()
     bob = stage.reader("bob", enclave)
     socket = await subscribed(stage, bob, "a")
     stage.hands.held = True
@@ -234,7 +234,7 @@ async def test_a_backlog_keeps_little_and_the_rest_comes_from_the_store(monkeypa
 async def test_what_is_published_while_rights_are_looked_up_is_not_missed() -> None:
     """The subscription would go live behind an event that the hub did not pass to it."""
     stage = Stage()
-    enclave = stage.found()
+    enclave = stage.create()
     bob = stage.reader("bob", enclave)
     socket = Socket(stage)
     stage.hands.held = True
@@ -345,7 +345,7 @@ async def test_a_fault_in_one_backlog_does_not_end_the_deliveries_of_others() ->
 
 async def test_a_fault_with_one_subscription_does_not_end_live_events() -> None:
     stage = Stage()
-    enclave = stage.found()
+    enclave = stage.create()
     bob, carol = stage.reader("bob", enclave), stage.reader("carol", enclave)
     socket, other = await subscribed(stage, bob, "10.0.0.1"), await subscribed(stage, carol, "10.0.0.2")
     (subscription,) = (

@@ -167,7 +167,7 @@ def test_an_enclave_that_is_no_registry(tmp_path: Path) -> None:
     config = serving(build_manifest(person("alice"), compact_json(plain), START).enclave)
     store = MemoryStore()
     with Served(config, store) as node:
-        node.found(SMALL)
+        node.create(SMALL)
         error = bad(node.get("/enclaves"))
         assert (error.status, error.code, error.message[-17:]) == (503, "UNAVAILABLE", "is not a registry")
     with pytest.raises(MisuseError, match="the enclave is not a registry"):

@@ -33,7 +33,7 @@ def refusal(node: Served, request: Json) -> str:
 
 
 def test_a_hold_that_is_sent_again_holds_nothing(node: Served) -> None:
-    enclave = node.found(SMALL)
+    enclave = node.create(SMALL)
     request = hold(enclave)
     post(node, request)
     assert enclave.refused("bob", "message").code == "UNAVAILABLE"
@@ -46,7 +46,7 @@ def test_a_hold_that_is_sent_again_holds_nothing(node: Served) -> None:
 
 
 def test_a_hold_that_is_sent_again_does_not_last_longer(node: Served) -> None:
-    enclave = node.found(SMALL)
+    enclave = node.create(SMALL)
     request = hold(enclave, 30)
     post(node, request)
     node.clock.tick(29_000)
@@ -58,7 +58,7 @@ def test_a_hold_that_is_sent_again_does_not_last_longer(node: Served) -> None:
 def test_not_even_after_a_restart(tmp_path: Path) -> None:
     store, clock = sqlite(tmp_path), Clock()
     with Served(store=store, clock=clock) as node:
-        enclave = node.found(SMALL)
+        enclave = node.create(SMALL)
         request = hold(enclave)
         post(node, request)
     store.close()
@@ -74,7 +74,7 @@ def test_not_even_after_a_restart(tmp_path: Path) -> None:
 
 def test_the_owner_seals_it_again_and_is_answered(node: Served) -> None:
     """In the same session: a hold whose answer was lost."""
-    enclave, session = node.found(SMALL), node.session("alice")
+    enclave, session = node.create(SMALL), node.session("alice")
     for n in range(3):
         request = seal_request(session, NODE.public, enclave.id, "Checkpoint", {"hold": 30}, os.urandom(NONCE_SIZE))
         assert post(node, request)["type"] == "Response"
@@ -83,13 +83,13 @@ def test_the_owner_seals_it_again_and_is_answered(node: Served) -> None:
 
 
 def test_what_only_reads_may_be_sent_again(node: Served) -> None:
-    enclave = node.found(SMALL)
+    enclave = node.create(SMALL)
     request = enclave.request("alice", "Checkpoint")
     assert post(node, request)["type"] == post(node, request)["type"] == "Response"
 
 
 def test_a_hold_that_is_not_allowed_uses_no_space(node: Served) -> None:
-    enclave = node.found(SMALL)
+    enclave = node.create(SMALL)
     for request in (enclave.request("bob", "Checkpoint", hold=1), enclave.request("alice", "Checkpoint", hold=31)):
         assert refusal(node, request) == refusal(node, request) != "DUPLICATE"
     assert isinstance(node.store, MemoryStore)
@@ -104,7 +104,7 @@ def test_one_address_leaves_room_for_the_holds_of_others(
     monkeypatch.setattr(spent_requests, "MAX_SPENT", 2)
     store = sqlite(tmp_path)
     with Served(NodeConfig(port=0, limits=LimitSettings(connections_per_address=most)), store=store) as node:
-        enclave = node.found(SMALL)
+        enclave = node.create(SMALL)
         for _ in range(accepted):
             post(node, hold(enclave))
         assert refusal(node, hold(enclave)) == "RATE_LIMITED"

@@ -33,7 +33,7 @@ def anyio_backend() -> str:
 
 async def test_a_subscriber_that_stops_reading_is_cut_and_holds_no_more_than_its_buffer() -> None:
     stage = Stage(buffer=20_000)
-    enclave = stage.found()
+    enclave = stage.create()
     slow, fast, bob = Socket(stage), Socket(stage), stage.reader("bob", enclave)
     for socket in (slow, fast):
         socket.say(bob.query("s"))
@@ -59,7 +59,7 @@ async def test_a_subscriber_that_stops_reading_is_cut_and_holds_no_more_than_its
 async def test_a_subscriber_that_reads_is_not_cut_by_one_large_batch() -> None:
     """One batch may exceed the buffer; a peer that reads at once gets all of it."""
     stage = Stage(buffer=20_000)
-    enclave = stage.found()
+    enclave = stage.create()
     socket, bob = Socket(stage), stage.reader("bob", enclave)
     socket.say(bob.query("s"))
     await socket.until("EOSE")
@@ -70,7 +70,7 @@ async def test_a_subscriber_that_reads_is_not_cut_by_one_large_batch() -> None:
 
 async def test_stored_events_wait_for_a_slow_reader_and_do_not_cut_it() -> None:
     stage = Stage(buffer=5_000)
-    enclave = stage.found()
+    enclave = stage.create()
     stage.talk(enclave, 60, "x" * 500)
     socket, bob = Socket(stage), stage.reader("bob", enclave)
     await quiet()
@@ -90,7 +90,7 @@ async def test_stored_events_wait_for_a_slow_reader_and_do_not_cut_it() -> None:
 
 async def test_who_does_not_read_answers_is_not_read_from() -> None:
     stage = Stage(buffer=2_000)
-    enclave = stage.found()
+    enclave = stage.create()
     socket = Socket(stage)
     await quiet()
     socket.stop_reading()
@@ -130,7 +130,7 @@ async def test_a_connection_that_ends_does_not_wait_for_ever_for_a_peer_that_doe
 
 async def test_what_waits_in_lines_and_in_slices_is_counted_and_let_go_of() -> None:
     stage = Stage(buffer=20_000)
-    enclave = stage.found()
+    enclave = stage.create()
     stage.talk(enclave, 100, "x" * 1000)
     socket, bob = Socket(stage), stage.reader("bob", enclave)
     await quiet()
@@ -150,7 +150,7 @@ async def test_nothing_waits_for_a_connection_that_is_over(ends: str, monkeypatc
     """Nothing is queued for an ended connection either, though its commits are still answered."""
     monkeypatch.setattr(send_queue, "FLUSH_S", 0.01)
     stage = Stage(buffer=5_000)
-    enclave = stage.found()
+    enclave = stage.create()
     stage.talk(enclave, 60, "x" * 500)
     socket, bob = Socket(stage), stage.reader("bob", enclave)
     await quiet()
@@ -208,7 +208,7 @@ async def test_a_peer_that_does_not_read_has_a_slice_of_what_is_stored_in_memory
 ) -> None:
     monkeypatch.setattr(stored_events, "MAX_SLICE", 20_000)
     stage = Stage(buffer=10_000)
-    enclave = stage.found()
+    enclave = stage.create()
     stage.talk(enclave, 200, "x" * 1000)
     socket, bob = Socket(stage), stage.reader("bob", enclave)
     await quiet()
@@ -238,7 +238,7 @@ async def test_slices_make_up_what_the_filter_asks_for(
     """Slices hold a few events, and one event is longer than a slice; `short` limits cut some of them."""
     monkeypatch.setattr(stored_events, "MAX_SLICE", 5_000)
     stage, limit = Stage(), len(matching) - short
-    enclave = stage.found()
+    enclave = stage.create()
     for content in [""] * 30 + ["x" * 10_000] + [""] * 29:
         stage.talk(enclave, 1, content)
     socket, bob = Socket(stage), stage.reader("bob", enclave)
@@ -252,7 +252,7 @@ async def test_slices_make_up_what_the_filter_asks_for(
 
 async def test_nothing_stored_comes_after_the_end_of_a_session() -> None:
     stage = Stage(buffer=1)
-    enclave = stage.found()
+    enclave = stage.create()
     stage.talk(enclave, 10)
     socket, alice, bob = Socket(stage), stage.reader("alice", enclave), stage.reader("bob", enclave, duration=100)
     socket.say(alice.query("lasts", id="00" * 32))
@@ -272,7 +272,7 @@ async def test_few_more_events_are_read_than_go_into_a_slice(monkeypatch: pytest
     """Also after a subscriber has fallen behind: each slice reads at most twice as many events as the last one held."""
     monkeypatch.setattr(stored_events, "MAX_SLICE", 20_000)
     stage = Stage(buffer=20_000)
-    enclave = stage.found()
+    enclave = stage.create()
     stage.talk(enclave, 10, "x" * 15_000)
     limits, find = list[int](), stage.store.find
 
@@ -296,7 +296,7 @@ async def test_who_is_sent_away_while_catching_up_gets_no_more_than_the_slice_th
 ) -> None:
     monkeypatch.setattr(stored_events, "MAX_SLICE", 5_000)
     stage = Stage(buffer=1)
-    enclave = stage.found(**WITHOUT_NOTES)
+    enclave = stage.create(**WITHOUT_NOTES)
     stage.talk(enclave, 100)
     socket, bob = Socket(stage), stage.reader("bob", enclave)
     await quiet()
@@ -316,7 +316,7 @@ async def test_a_large_event_reaches_many_subscribers_without_being_held_for_all
     """Subscribers without room read from the store in turn; none is dropped or closed."""
     monkeypatch.setattr(websocket, "MAX_CONCURRENT_READS", 4)
     stage = Stage(unsent=4_000_000)
-    enclave = stage.found()
+    enclave = stage.create()
     sockets, bob = [Socket(stage, f"10.0.0.{i}") for i in range(60)], stage.reader("bob", enclave)
     for socket in sockets:
         socket.say(bob.query("s"))
@@ -340,7 +340,7 @@ async def test_a_large_event_reaches_many_subscribers_without_being_held_for_all
 
 async def test_who_has_taken_everything_is_not_cut_however_long_the_store_takes() -> None:
     stage = Stage(buffer=20_000, unsent=1_000_000)
-    enclave = stage.found()
+    enclave = stage.create()
     socket, other, bob = Socket(stage), Socket(stage, "10.0.0.2"), stage.reader("bob", enclave)
     socket.say(bob.query("s"))
     await socket.until("EOSE")
@@ -355,7 +355,7 @@ async def test_who_has_taken_everything_is_not_cut_however_long_the_store_takes(
 
 async def test_only_so_many_slices_are_read_at_once() -> None:
     stage = Stage()
-    enclave = stage.found()
+    enclave = stage.create()
     addresses = [f"10.0.0.{i % 10}" for i in range(websocket.MAX_CONCURRENT_READS + 4)]
     sockets, bob = [Socket(stage, address) for address in addresses], stage.reader("bob", enclave)
     for socket in sockets:
@@ -375,7 +375,7 @@ async def test_only_so_many_slices_are_read_at_once() -> None:
 
 async def test_a_peer_that_is_dropped_is_forgotten_by_everybody() -> None:
     stage = Stage(buffer=20_000, unsent=30_000)
-    enclave = stage.found()
+    enclave = stage.create()
     stage.talk(enclave, 60, "x" * 500)
     socket, bob = Socket(stage), stage.reader("bob", enclave)
     await quiet()
@@ -393,7 +393,7 @@ async def test_a_peer_that_is_dropped_is_forgotten_by_everybody() -> None:
 
 async def test_a_node_that_stops_tells_subscribers_and_ends_their_connections() -> None:
     stage = Stage()
-    enclave = stage.found()
+    enclave = stage.create()
     socket, idle, bob = Socket(stage), Socket(stage), stage.reader("bob", enclave)
     socket.say(bob.query("one"), bob.query("two"))
     for _ in range(2):
@@ -408,7 +408,7 @@ async def test_a_node_that_stops_tells_subscribers_and_ends_their_connections() 
 
 async def test_commits_that_were_taken_are_answered_before_that() -> None:
     stage = Stage()
-    enclave = stage.found()
+    enclave = stage.create()
     socket, bob = Socket(stage), stage.reader("bob", enclave)
     socket.say(bob.query("s"))
     await socket.until("EOSE")
@@ -432,7 +432,7 @@ async def test_commits_that_were_taken_are_answered_before_that() -> None:
 async def test_a_query_that_is_being_answered_does_not_keep_the_connection_open(turns: int) -> None:
     """The Query is not opened yet, is opened, or has caught up."""
     stage = Stage()
-    enclave = stage.found()
+    enclave = stage.create()
     socket, bob = Socket(stage), stage.reader("bob", enclave)
     stage.hands.held = True
     socket.say(bob.query("s"))
@@ -453,7 +453,7 @@ async def test_a_query_that_is_being_answered_does_not_keep_the_connection_open(
 
 async def test_a_query_that_is_cancelled_before_its_first_step_gives_its_place_back() -> None:
     stage = Stage()
-    enclave = stage.found()
+    enclave = stage.create()
     socket, bob = Socket(stage), stage.reader("bob", enclave)
     await quiet()
     (connection,) = stage.api.connections
@@ -467,7 +467,7 @@ async def test_a_query_that_is_cancelled_before_its_first_step_gives_its_place_b
 async def test_one_subscriber_s_trouble_is_not_the_next_one_s(monkeypatch: pytest.MonkeyPatch) -> None:
     """A subscriber whose rights cannot be looked up reads on from the store; the others continue."""
     stage = Stage()
-    enclave = stage.found()
+    enclave = stage.create()
     first, second, bob = Socket(stage), Socket(stage), stage.reader("bob", enclave)
     for socket in (first, second):
         socket.say(bob.query("s"))

@@ -35,7 +35,7 @@ LOSSES: dict[str, tuple[str, str, Json]] = {
 async def test_who_can_read_nothing_any_more_is_closed_with_access_revoked_and_hears_nothing_of_it(what: str) -> None:
     name, type_, content = LOSSES[what]
     stage = Stage()
-    enclave = stage.found(**WITHOUT_NOTES)
+    enclave = stage.create(**WITHOUT_NOTES)
     socket, reader = Socket(stage), stage.reader(name, enclave)
     socket.say(reader.query("s"))
     await socket.until("EOSE")
@@ -50,7 +50,7 @@ async def test_who_can_read_nothing_any_more_is_closed_with_access_revoked_and_h
 async def test_the_same_while_it_catches_up(what: str) -> None:
     name, type_, content = LOSSES[what]
     stage = Stage()
-    enclave = stage.found(**WITHOUT_NOTES)
+    enclave = stage.create(**WITHOUT_NOTES)
     socket, reader = Socket(stage), stage.reader(name, enclave)
     stage.hands.held = True
     socket.say(reader.query("s"))
@@ -68,7 +68,7 @@ async def test_the_same_while_it_catches_up(what: str) -> None:
 
 async def test_others_do_not_notice_that_one_lost_access() -> None:
     stage = Stage()
-    enclave = stage.found(**WITHOUT_NOTES)
+    enclave = stage.create(**WITHOUT_NOTES)
     socket, bob, dave = Socket(stage), stage.reader("bob", enclave), stage.reader("dave", enclave)
     socket.say(bob.query("bob"), dave.query("dave"))
     await socket.until("EOSE")
@@ -83,7 +83,7 @@ async def test_others_do_not_notice_that_one_lost_access() -> None:
 
 async def test_a_session_ends_a_minute_after_it_expires_and_not_before() -> None:
     stage = Stage()
-    enclave = stage.found()
+    enclave = stage.create()
     socket, bob = Socket(stage), stage.reader("bob", enclave, duration=100)
     expires = bob.session.token.expires
     socket.say(bob.query("s"))
@@ -97,7 +97,7 @@ async def test_a_session_ends_a_minute_after_it_expires_and_not_before() -> None
 
 async def test_a_query_is_refused_exactly_when_its_subscription_would_be_ended() -> None:
     stage = Stage()
-    enclave = stage.found()
+    enclave = stage.create()
     socket, bob = Socket(stage), stage.reader("bob", enclave, duration=100)
     stage.now = (bob.session.token.expires + SKEW - 1) * 1000
     socket.say(bob.query("in time"))
@@ -110,7 +110,7 @@ async def test_a_query_is_refused_exactly_when_its_subscription_would_be_ended()
 
 async def test_one_identity_s_expiry_leaves_the_other_s_subscriptions_alone() -> None:
     stage = Stage()
-    enclave = stage.found()
+    enclave = stage.create()
     socket = Socket(stage)
     bob, alice = stage.reader("bob", enclave, duration=100), stage.reader("alice", enclave, duration=200)
     socket.say(bob.query("bob 1"), bob.query("bob 2"), alice.query("alice"))
@@ -129,7 +129,7 @@ async def test_one_identity_s_expiry_leaves_the_other_s_subscriptions_alone() ->
 
 async def test_one_session_serves_several_enclaves_and_each_identity_has_its_own() -> None:
     stage = Stage()
-    enclaves = [stage.found(), stage.found(meta={"n": 1})]
+    enclaves = [stage.create(), stage.create(meta={"n": 1})]
     socket = Socket(stage)
     readers = {f"{name} {i}": stage.reader(name, e) for name in ("alice", "bob") for i, e in enumerate(enclaves)}
     for sub_id, reader in readers.items():
@@ -143,7 +143,7 @@ async def test_one_session_serves_several_enclaves_and_each_identity_has_its_own
 @pytest.mark.parametrize("type_", ENDS)
 async def test_subscribers_get_the_event_that_ends_the_enclave_then_closed(type_: str) -> None:
     stage = Stage()
-    enclave = stage.found()
+    enclave = stage.create()
     socket, bob = Socket(stage), stage.reader("bob", enclave)
     socket.say(bob.query("s"))
     await socket.until("EOSE")
@@ -157,7 +157,7 @@ async def test_subscribers_get_the_event_that_ends_the_enclave_then_closed(type_
 @pytest.mark.parametrize("type_", ENDS)
 async def test_who_cannot_read_that_event_or_did_not_ask_for_it_gets_closed_alone(type_: str) -> None:
     stage = Stage()
-    enclave = stage.found()
+    enclave = stage.create()
     socket, dave, bob = Socket(stage), stage.reader("dave", enclave), stage.reader("bob", enclave)
     socket.say(dave.query("cannot"), bob.query("did not", type="message"))
     for _ in range(2):
@@ -170,7 +170,7 @@ async def test_who_cannot_read_that_event_or_did_not_ask_for_it_gets_closed_alon
 @pytest.mark.parametrize("type_", ENDS)
 async def test_an_enclave_that_ends_while_a_subscription_catches_up_closes_it_after_the_event(type_: str) -> None:
     stage = Stage()
-    enclave = stage.found()
+    enclave = stage.create()
     socket, bob = Socket(stage), stage.reader("bob", enclave)
     stage.hands.held = True
     socket.say(bob.query("s"))
@@ -187,7 +187,7 @@ async def test_an_enclave_that_ends_while_a_subscription_catches_up_closes_it_af
 
 async def test_a_new_subscription_on_a_paused_enclave_reads_and_hears_resume() -> None:
     stage = Stage()
-    enclave = stage.found()
+    enclave = stage.create()
     stage.send(enclave, "alice", "Pause")
     socket, bob = Socket(stage), stage.reader("bob", enclave)
     socket.say(bob.query("s"))
@@ -203,7 +203,7 @@ async def test_a_new_subscription_on_a_paused_enclave_reads_and_hears_resume() -
 @pytest.mark.parametrize("type_", ["Terminate", "Migrate"])
 async def test_a_new_subscription_on_an_ended_enclave_gets_stored_events_eose_and_closed(type_: str) -> None:
     stage = Stage()
-    enclave = stage.found()
+    enclave = stage.create()
     stage.talk(enclave, 2)
     last = end(stage, enclave, type_)
     socket, bob = Socket(stage), stage.reader("bob", enclave)
@@ -217,7 +217,7 @@ async def test_a_new_subscription_on_an_ended_enclave_gets_stored_events_eose_an
 
 async def test_a_purged_enclave_is_terminated_and_cannot_be_subscribed_to() -> None:
     stage = Stage()
-    enclave = stage.found()
+    enclave = stage.create()
     stage.send(enclave, "alice", "Terminate")
     stage.store.purge(enclave)
     socket, bob = Socket(stage), stage.reader("bob", enclave)
@@ -232,7 +232,7 @@ async def test_a_purged_enclave_is_terminated_and_cannot_be_subscribed_to() -> N
 
 async def test_close_ends_one_subscription_and_says_nothing() -> None:
     stage = Stage()
-    enclave = stage.found()
+    enclave = stage.create()
     socket, bob = Socket(stage), stage.reader("bob", enclave)
     socket.say(bob.query("one"), bob.query("two"))
     for _ in range(2):
@@ -247,7 +247,7 @@ async def test_close_ends_one_subscription_and_says_nothing() -> None:
 
 async def test_after_a_close_nothing_more_comes_for_the_subscription_not_even_eose() -> None:
     stage = Stage()
-    enclave = stage.found()
+    enclave = stage.create()
     stage.talk(enclave, 5)
     socket, bob = Socket(stage), stage.reader("bob", enclave)
     socket.say(bob.query("stays"))
@@ -265,7 +265,7 @@ async def test_after_a_close_nothing_more_comes_for_the_subscription_not_even_eo
 
 async def test_after_closed_nothing_more_comes_for_the_subscription_not_even_eose() -> None:
     stage = Stage()
-    enclave = stage.found()
+    enclave = stage.create()
     socket, bob, alice = Socket(stage), stage.reader("bob", enclave, duration=100), stage.reader("alice", enclave)
     socket.say(alice.query("stays"))
     await socket.until("EOSE")
@@ -282,7 +282,7 @@ async def test_after_closed_nothing_more_comes_for_the_subscription_not_even_eos
 async def test_a_name_that_was_closed_is_free_again_and_no_old_answer_goes_to_its_new_owner() -> None:
     """A Close and a new Query under the same name, while the first one is still being answered."""
     stage = Stage()
-    enclave = stage.found()
+    enclave = stage.create()
     stage.talk(enclave, 3)
     socket, bob = Socket(stage), stage.reader("bob", enclave)
     socket.say(bob.query("stays", id="00" * 32))
@@ -303,7 +303,7 @@ async def test_a_name_that_was_closed_is_free_again_and_no_old_answer_goes_to_it
 @pytest.mark.parametrize("sub_id", ["nobody's", "", 7, None, ["s"], {"s": 1}])
 async def test_closing_what_is_not_there_is_an_error_and_nothing_else(sub_id: Any) -> None:
     stage = Stage()
-    enclave = stage.found()
+    enclave = stage.create()
     socket, bob = Socket(stage), stage.reader("bob", enclave)
     socket.say(bob.query("s"))
     await socket.until("EOSE")

@@ -25,7 +25,7 @@ def anyio_backend() -> str:
 
 async def test_a_query_gives_stored_events_then_eose_then_live_ones() -> None:
     stage = Stage()
-    enclave = stage.found()
+    enclave = stage.create()
     stage.talk(enclave, 3)
     socket, bob = Socket(stage), stage.reader("bob", enclave)
     socket.say(bob.query("mine"))
@@ -41,7 +41,7 @@ async def test_a_query_gives_stored_events_then_eose_then_live_ones() -> None:
 
 async def test_stored_items_say_what_became_of_their_events() -> None:
     stage = Stage()
-    enclave = stage.found()
+    enclave = stage.create()
     first, second = stage.talk(enclave, 2)
     update = stage.send(enclave, "alice", "Update", "better", *about(first))
     stage.send(enclave, "alice", "Delete", {"reason": "author"}, *about(second))
@@ -56,7 +56,7 @@ async def test_stored_items_say_what_became_of_their_events() -> None:
 @pytest.mark.parametrize(("limit", "more"), [(3, True), (4, False), (5, False)])
 async def test_eose_says_more_iff_the_limit_cut(limit: int, more: bool) -> None:
     stage = Stage()
-    enclave = stage.found()
+    enclave = stage.create()
     stage.talk(enclave, 3)
     socket, bob = Socket(stage), stage.reader("bob", enclave)
     socket.say(bob.query(limit=limit))
@@ -69,7 +69,7 @@ async def test_eose_says_more_iff_the_limit_cut(limit: int, more: bool) -> None:
 
 async def test_a_reversed_query_gives_the_latest_first_and_live_ones_in_the_log_s_order() -> None:
     stage = Stage()
-    enclave = stage.found()
+    enclave = stage.create()
     stage.talk(enclave, 5)
     socket, bob = Socket(stage), stage.reader("bob", enclave)
     socket.say(bob.query(reverse=True, limit=2))
@@ -81,7 +81,7 @@ async def test_a_reversed_query_gives_the_latest_first_and_live_ones_in_the_log_
 
 async def test_the_same_for_what_was_written_while_it_caught_up_whatever_its_limit() -> None:
     stage = Stage()
-    enclave = stage.found()
+    enclave = stage.create()
     stage.talk(enclave, 5)
     socket, bob = Socket(stage), stage.reader("bob", enclave)
     stage.hands.held = True
@@ -97,7 +97,7 @@ async def test_the_same_for_what_was_written_while_it_caught_up_whatever_its_lim
 
 async def test_what_is_written_while_a_subscription_catches_up_comes_once_and_in_order() -> None:
     stage = Stage()
-    enclave = stage.found()
+    enclave = stage.create()
     socket, bob = Socket(stage), stage.reader("bob", enclave)
     stage.hands.held = True
     socket.say(bob.query(limit=1000))
@@ -123,7 +123,7 @@ async def test_no_interleaving_loses_or_repeats_an_event(seed: int) -> None:
     """
     chance = random.Random(seed)
     stage = Stage(buffer=chance.choice([3_000, 20_000, 1 << 20]))
-    enclave = stage.found()
+    enclave = stage.create()
     stage.talk(enclave, chance.randrange(5))
     socket, bob = Socket(stage), stage.reader("bob", enclave)
     stage.hands.held = True
@@ -151,7 +151,7 @@ async def test_no_interleaving_loses_or_repeats_an_event(seed: int) -> None:
 async def test_an_event_that_is_published_late_is_not_sent_twice() -> None:
     """The store may show an event before the hub receives it."""
     stage = Stage()
-    enclave = stage.found()
+    enclave = stage.create()
     late: list[Sequence[Step]] = []
     stage.sequencer._publish = late.append
     stage.talk(enclave, 2)
@@ -200,7 +200,7 @@ def test_a_filter_of_single_seqs_within_bounds() -> None:
 )
 async def test_live_events_obey_the_filter(filter_: Json, expected: list[int]) -> None:
     stage = Stage()
-    enclave = stage.found()
+    enclave = stage.create()
     socket, alice = Socket(stage), stage.reader("alice", enclave)
     socket.say(alice.query(**filter_))
     await socket.until("EOSE")
@@ -219,7 +219,7 @@ async def test_live_events_obey_the_filter(filter_: Json, expected: list[int]) -
 )
 async def test_each_hears_live_what_they_may_read_and_nothing_else(name: str, expected: list[int]) -> None:
     stage = Stage()
-    enclave = stage.found()
+    enclave = stage.create()
     socket, reader = Socket(stage), stage.reader(name, enclave)
     socket.say(reader.query())
     await socket.until("EOSE")
@@ -234,7 +234,7 @@ async def test_each_hears_live_what_they_may_read_and_nothing_else(name: str, ex
 
 async def test_an_update_or_delete_reaches_those_who_read_its_target_s_type() -> None:
     stage = Stage()
-    enclave = stage.found()
+    enclave = stage.create()
     message, secret = stage.send(enclave, "alice", "message", "a"), stage.send(enclave, "alice", "secret", "b")
     sockets, readers = [Socket(stage), Socket(stage)], [stage.reader(name, enclave) for name in ("dave", "bob")]
     for socket, reader in zip(sockets, readers, strict=True):
@@ -253,7 +253,7 @@ async def test_an_update_or_delete_reaches_those_who_read_its_target_s_type() ->
 async def test_rights_are_those_after_the_event() -> None:
     """erin receives messages after the Grant, and everything from the Move to MEMBER on, including it."""
     stage = Stage()
-    enclave = stage.found()
+    enclave = stage.create()
     socket, erin = Socket(stage), stage.reader("erin", enclave)
     socket.say(erin.query())
     await socket.until("EOSE")
@@ -270,7 +270,7 @@ async def test_rights_are_those_after_the_event() -> None:
 
 async def test_who_loses_some_rights_stays_and_hears_the_rest() -> None:
     stage = Stage()
-    enclave = stage.found()
+    enclave = stage.create()
     socket, bob = Socket(stage), stage.reader("bob", enclave)
     socket.say(bob.query())
     await socket.until("EOSE")

@@ -44,7 +44,7 @@ class Breaking(MemoryStore):
 async def test_a_subscription_that_cannot_be_caught_up_is_an_error_and_is_gone(good: int) -> None:
     """A failed subscription must not be counted, keep its name or stay open without messages."""
     stage = Stage()
-    enclave = stage.found()
+    enclave = stage.create()
     broken = Breaking()
     broken.__dict__.update(stage.store.__dict__)
     stage.answers._store = broken
@@ -73,7 +73,7 @@ async def test_more_queries_at_once_than_may_wait_are_refused_and_leave_nothing(
 ) -> None:
     monkeypatch.setattr("enc.node.api.read_pool.MAX_WAITING_READS", 2)
     stage = Stage()
-    enclave = stage.found()
+    enclave = stage.create()
     socket, bob = Socket(stage), stage.reader("bob", enclave)
     stage.hands.held = True
     socket.say(*(bob.query(str(i)) for i in range(5)))
@@ -110,7 +110,7 @@ async def test_more_queries_at_once_than_may_wait_are_refused_and_leave_nothing(
 )
 async def test_nonsense_is_answered_by_an_error_and_the_connection_lives_on(sent: Any, code: str) -> None:
     stage = Stage()
-    enclave = stage.found()
+    enclave = stage.create()
     socket = Socket(stage)
     socket.say(sent)
     error = await socket.next()
@@ -138,7 +138,7 @@ async def test_nothing_is_built_from_a_field_of_the_wrong_type(field: str) -> No
 @pytest.mark.parametrize("type_", ["Pull", "Inclusion_Proof", "State_Proof", "Checkpoint", "Export", "Deliveries"])
 async def test_other_sealed_requests_are_not_for_a_websocket(type_: Any) -> None:
     stage = Stage()
-    enclave = stage.found()
+    enclave = stage.create()
     socket, bob = Socket(stage), stage.reader("bob", enclave)
     socket.say(seal_request(bob.session, NODE.public, enclave, type_, {}, os.urandom(24)))
     assert (await socket.next())["code"] == "INVALID_QUERY"
@@ -146,7 +146,7 @@ async def test_other_sealed_requests_are_not_for_a_websocket(type_: Any) -> None
 
 async def test_a_query_that_is_not_sealed_by_its_sender_is_refused_with_its_reason() -> None:
     stage = Stage()
-    enclave = stage.found()
+    enclave = stage.create()
     socket, bob, alice = Socket(stage), stage.reader("bob", enclave), stage.reader("alice", enclave)
     good = bob.query("s")
     for change, code in (
@@ -166,7 +166,7 @@ async def test_a_fault_of_the_node_is_an_internal_error_that_says_nothing_of_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     stage = Stage()
-    enclave = stage.found()
+    enclave = stage.create()
     socket, bob = Socket(stage), stage.reader("bob", enclave)
     monkeypatch.setattr(stage.answers, "open", lambda request: 1 // 0)
     with capture_logs() as logs:
@@ -182,7 +182,7 @@ async def test_a_fault_of_the_node_is_an_internal_error_that_says_nothing_of_it(
 
 async def test_one_connection_has_a_bounded_number_of_subscriptions() -> None:
     stage = Stage(per_connection=3)
-    enclave = stage.found()
+    enclave = stage.create()
     socket, bob = Socket(stage), stage.reader("bob", enclave)
     socket.say(*(bob.query(str(i), id="00" * 32) for i in range(4)))
     found = await socket.rest()
@@ -195,7 +195,7 @@ async def test_one_connection_has_a_bounded_number_of_subscriptions() -> None:
 
 async def test_one_address_leaves_subscriptions_for_others() -> None:
     stage = Stage(subscriptions=8, by_address=True)
-    enclave = stage.found()
+    enclave = stage.create()
     bob = stage.reader("bob", enclave)
     sockets = [Socket(stage, "10.0.0.1") for _ in range(3)]
     for socket in sockets:
@@ -231,7 +231,7 @@ async def test_one_address_leaves_websockets_for_others() -> None:
 
 async def test_a_subscription_counts_once_also_while_it_catches_up() -> None:
     stage = Stage(per_connection=4)
-    enclave = stage.found()
+    enclave = stage.create()
     socket, bob = Socket(stage), stage.reader("bob", enclave)
     stage.hands.held = True
     socket.say(bob.query("0"), bob.query("1"))
@@ -248,7 +248,7 @@ async def test_a_subscription_counts_once_also_while_it_catches_up() -> None:
 
 async def test_the_node_has_a_bounded_number_of_subscriptions() -> None:
     stage = Stage(subscriptions=2)
-    enclave = stage.found()
+    enclave = stage.create()
     sockets, bob = [Socket(stage) for _ in range(3)], stage.reader("bob", enclave)
     for socket in sockets[:2]:
         socket.say(bob.query())
@@ -264,7 +264,7 @@ async def test_the_node_has_a_bounded_number_of_subscriptions() -> None:
 
 async def test_queries_that_arrive_together_do_not_pass_that_bound() -> None:
     stage = Stage(subscriptions=2)
-    enclave = stage.found()
+    enclave = stage.create()
     sockets, bob = [Socket(stage) for _ in range(5)], stage.reader("bob", enclave)
     stage.hands.held = True
     for socket in sockets:
@@ -278,7 +278,7 @@ async def test_queries_that_arrive_together_do_not_pass_that_bound() -> None:
 
 async def test_one_websocket_too_many_is_told_so_and_closed() -> None:
     stage = Stage(websockets=2)
-    enclave = stage.found()
+    enclave = stage.create()
     first, second = Socket(stage), Socket(stage)
     await quiet()
     third = Socket(stage)
@@ -296,7 +296,7 @@ async def test_one_websocket_too_many_is_told_so_and_closed() -> None:
 
 async def test_every_message_of_an_address_counts_against_its_rate() -> None:
     stage = Stage()
-    enclave = stage.found()
+    enclave = stage.create()
     stage.addresses = stage.api.rates = RateLimiter(1, 3, lambda: stage.moment)
     socket, other, bob = Socket(stage), Socket(stage, address="10.0.0.2"), stage.reader("bob", enclave)
     socket.say(bob.query(id="00" * 32), stage.commit(enclave, "alice", "message", "1"), "nonsense", bob.query())
@@ -311,7 +311,7 @@ async def test_every_message_of_an_address_counts_against_its_rate() -> None:
 
 async def test_an_identity_s_rate_holds_for_its_queries_and_commits_wherever_they_come_from() -> None:
     stage = Stage()
-    enclave = stage.found()
+    enclave = stage.create()
     limiter = RateLimiter(1, 2, lambda: stage.moment)
     stage.answers._rates = stage._admission._validator._rates = limiter
     one, two, alice = Socket(stage), Socket(stage, address="10.0.0.2"), stage.reader("alice", enclave)
@@ -332,7 +332,7 @@ async def test_an_identity_s_rate_holds_for_its_queries_and_commits_wherever_the
 
 async def test_nobody_s_bucket_is_emptied_by_what_others_forge() -> None:
     stage = Stage()
-    enclave = stage.found()
+    enclave = stage.create()
     stage.answers._rates = stage._admission._validator._rates = RateLimiter(1, 1, lambda: stage.moment)
     socket, good = Socket(stage), stage.commit(enclave, "alice", "message", "hers")
     forged_query = {**stage.reader("alice", enclave).query(), "content": "AAAA"}

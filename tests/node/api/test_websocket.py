@@ -137,7 +137,7 @@ async def test_commits_by_ecdsa_are_answered_as_such(node: RunningNode) -> None:
     check_receipt(parse_receipt(encode(receipt)), commit, node.seq_pub)
 
 
-async def test_an_enclave_founded_on_a_websocket_can_be_subscribed_to_there(node: RunningNode) -> None:
+async def test_an_enclave_created_on_a_websocket_can_be_subscribed_to_there(node: RunningNode) -> None:
     content = compact_json({**ROOM, "meta": {"n": next(_numbers)}})
     manifest = build_manifest(person("alice"), content, now() + 60_000)
     async with peer(node) as ws:

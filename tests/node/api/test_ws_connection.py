@@ -22,7 +22,7 @@ def anyio_backend() -> str:
 
 async def test_an_offered_name_is_taken_if_it_is_free_and_else_the_node_gives_one() -> None:
     stage = Stage()
-    enclave = stage.found()
+    enclave = stage.create()
     socket, bob = Socket(stage), stage.reader("bob", enclave)
     names = []
     for offer in ("a", "a", None, "x" * 64, "sub-99", "\N{WAVING HAND SIGN}" * 64, "b"):
@@ -37,7 +37,7 @@ async def test_an_offered_name_is_taken_if_it_is_free_and_else_the_node_gives_on
 @pytest.mark.parametrize("offer", ["", "x" * 65, 7, True, ["a"], {}])
 async def test_an_offered_name_that_is_none_is_refused(offer: Any) -> None:
     stage = Stage()
-    socket, bob = Socket(stage), stage.reader("bob", stage.found())
+    socket, bob = Socket(stage), stage.reader("bob", stage.create())
     socket.say(bob.query(offer))
     error = await socket.next()
     assert (error["code"], error["message"].startswith("sub_id:")) == ("INVALID_QUERY", True)
@@ -49,7 +49,7 @@ async def test_an_offered_name_that_is_none_is_refused(offer: Any) -> None:
 
 async def test_an_event_of_a_name_in_any_script_is_plain_ascii_of_the_same_name() -> None:
     stage = Stage()
-    enclave = stage.found()
+    enclave = stage.create()
     sent, bob = list[Any](), stage.reader("bob", enclave)
     socket = Socket(stage, heard=sent.append)
     for name in ("plain", '\N{WAVING HAND SIGN}"\\'):
@@ -63,7 +63,7 @@ async def test_an_event_of_a_name_in_any_script_is_plain_ascii_of_the_same_name(
 async def test_an_error_about_a_query_that_offered_a_name_says_so() -> None:
     """The Query was rejected at once, when it was opened, or because no subscription was free."""
     stage = Stage(per_connection=1)
-    enclave = stage.found(**WITHOUT_NOTES)
+    enclave = stage.create(**WITHOUT_NOTES)
     socket, bob = Socket(stage), stage.reader("bob", enclave)
     socket.say({**bob.query("at once"), "content": 7}, stage.reader("mallory", enclave).query("opened"))
     errors = await socket.rest()
@@ -75,7 +75,7 @@ async def test_an_error_about_a_query_that_offered_a_name_says_so() -> None:
 
 async def test_the_same_name_on_two_connections_is_two_subscriptions() -> None:
     stage = Stage()
-    enclave = stage.found()
+    enclave = stage.create()
     sockets, bob = [Socket(stage), Socket(stage)], stage.reader("bob", enclave)
     for socket in sockets:
         socket.say(bob.query("same"))
@@ -91,7 +91,7 @@ async def test_the_same_name_on_two_connections_is_two_subscriptions() -> None:
 
 async def test_a_commit_is_answered_by_its_receipt() -> None:
     stage = Stage()
-    enclave = stage.found()
+    enclave = stage.create()
     socket, commit = Socket(stage), stage.commit(enclave, "alice", "message", "hello")
     socket.say(commit)
     receipt = await socket.next()
@@ -102,7 +102,7 @@ async def test_a_commit_is_answered_by_its_receipt() -> None:
 
 async def test_a_refused_commit_is_answered_by_an_error_with_its_hash() -> None:
     stage = Stage()
-    enclave = stage.found()
+    enclave = stage.create()
     socket = Socket(stage)
     commit = stage.commit(enclave, "dave", "message", "not his to write")
     forged = {**wire_commit(stage.commit(enclave, "alice", "message", "x")), "sig": "00" * 64}
@@ -121,7 +121,7 @@ async def test_a_refused_commit_is_answered_by_an_error_with_its_hash() -> None:
 
 async def test_a_repeated_commit_gets_the_first_one_s_receipt() -> None:
     stage = Stage()
-    enclave = stage.found()
+    enclave = stage.create()
     socket, commit = Socket(stage), stage.commit(enclave, "alice", "message", "once")
     socket.say(commit, commit)
     receipt, error = await socket.next(), await socket.next()
@@ -131,7 +131,7 @@ async def test_a_repeated_commit_gets_the_first_one_s_receipt() -> None:
 
 async def test_commits_of_one_connection_keep_their_order() -> None:
     stage = Stage()
-    enclave = stage.found()
+    enclave = stage.create()
     socket = Socket(stage)
     commits = [stage.commit(enclave, "alice", "message", str(i)) for i in range(50)]
     socket.say(*commits)
@@ -141,7 +141,7 @@ async def test_commits_of_one_connection_keep_their_order() -> None:
 
 async def test_too_many_waiting_commits_are_unavailable_for_a_while() -> None:
     stage = Stage(waiting=4)
-    enclave = stage.found()
+    enclave = stage.create()
     socket, stage.admitting = Socket(stage), False
     socket.say(*(stage.commit(enclave, "alice", "message", str(i)) for i in range(3)))
     error = await socket.next()
@@ -155,7 +155,7 @@ async def test_too_many_waiting_commits_are_unavailable_for_a_while() -> None:
 
 async def test_a_connection_with_commits_only_lives_on() -> None:
     stage = Stage()
-    enclave = stage.found()
+    enclave = stage.create()
     socket = Socket(stage)
     for i in range(3):
         socket.say(stage.commit(enclave, "alice", "message", str(i)))
@@ -165,7 +165,7 @@ async def test_a_connection_with_commits_only_lives_on() -> None:
 
 async def test_a_connection_whose_query_was_refused_lives_on() -> None:
     stage = Stage()
-    enclave = stage.found(**WITHOUT_NOTES)
+    enclave = stage.create(**WITHOUT_NOTES)
     socket, erin = Socket(stage), stage.reader("erin", enclave)
     socket.say(erin.query("s"))
     error = await socket.next()
@@ -176,7 +176,7 @@ async def test_a_connection_whose_query_was_refused_lives_on() -> None:
 
 async def test_the_connection_ends_with_its_last_subscription() -> None:
     stage = Stage()
-    enclave = stage.found()
+    enclave = stage.create()
     socket, bob = Socket(stage), stage.reader("bob", enclave)
     socket.say(bob.query("one"), bob.query("two"))
     for _ in range(2):
@@ -191,7 +191,7 @@ async def test_the_connection_ends_with_its_last_subscription() -> None:
 
 async def test_but_not_before_its_commits_are_answered() -> None:
     stage = Stage()
-    enclave = stage.found()
+    enclave = stage.create()
     socket, bob = Socket(stage), stage.reader("bob", enclave)
     socket.say(bob.query("s"))
     await socket.until("EOSE")
@@ -209,7 +209,7 @@ async def test_but_not_before_its_commits_are_answered() -> None:
 
 async def test_nor_while_another_query_is_being_answered() -> None:
     stage = Stage()
-    enclave = stage.found()
+    enclave = stage.create()
     socket, bob = Socket(stage), stage.reader("bob", enclave)
     socket.say(bob.query("one"))
     await socket.until("EOSE")
@@ -224,7 +224,7 @@ async def test_nor_while_another_query_is_being_answered() -> None:
 
 async def test_but_when_that_query_is_refused() -> None:
     stage = Stage()
-    enclave = stage.found()
+    enclave = stage.create()
     socket, bob = Socket(stage), stage.reader("bob", enclave)
     socket.say(bob.query("one"))
     await socket.until("EOSE")
@@ -240,7 +240,7 @@ async def test_but_when_that_query_is_refused() -> None:
 async def test_a_peer_that_vanishes_leaves_nothing_behind(when: int) -> None:
     """The peer vanishes before its Query is opened, while it catches up, or live; its commits are kept."""
     stage = Stage()
-    enclave = stage.found()
+    enclave = stage.create()
     socket, bob = Socket(stage), stage.reader("bob", enclave)
     stage.hands.held, stage.admitting = True, False
     commit = stage.commit(enclave, "alice", "message", "in flight")

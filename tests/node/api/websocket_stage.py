@@ -21,6 +21,8 @@ from enc.core.session.session import MAX_DURATION, client_keys, open_session
 from enc.node.api.read_pool import ReadPool
 from enc.node.api.subscriptions import SubscriptionHub
 from enc.node.api.websocket import WebSocketApi, WebSocketLimits
+from enc.node.ops.metrics import Metrics
+from enc.node.ops.request_log import RequestLog
 from enc.node.read.request_handlers import SealedHandlers
 from enc.node.sequence.admission import Admission, CommitValidator
 from enc.node.sequence.admitted import AdmittedCommit, CommitOutcome
@@ -210,8 +212,9 @@ class Stage:
         self.answers = SealedHandlers(
             self.states, self.store, NODE, self.clock, self.identities, self.sequencer.checkpoint, max_page=1 << 23
         )
+        self.requests = RequestLog(Metrics(), lambda: self.moment)
         self.reads = ReadPool(self.answers, self.hands, self.identities, self.addresses)
-        self.api = WebSocketApi(self.intake, self.reads, self.hub, self.addresses, settings, NODE.public)
+        self.api = WebSocketApi(self.intake, self.reads, self.hub, self.addresses, settings, NODE.public, self.requests)
 
     def clock(self) -> int:
         return self.now
@@ -242,7 +245,7 @@ class Stage:
 
     # Actions of people
 
-    def found(self, **changes: Any) -> bytes:
+    def create(self, **changes: Any) -> bytes:
         manifest = build_manifest(person("alice"), compact_json({**ROOM, **changes}), self.now + 60_000)
         self.write(manifest)
         return manifest.enclave
@@ -293,7 +296,7 @@ class Socket:
         self._incoming.put_nowait({"type": "websocket.connect"})
         self.peer = PeerConnection(stage.peers, address, self._drop)
         stage.peers.add(self.peer)
-        scope = {"type": "websocket", "client": (address, 1), "state": {"peer": self.peer}}
+        scope = {"type": "websocket", "client": (address, 1), "headers": (), "state": {"peer": self.peer}}
         self.task = asyncio.get_running_loop().create_task(stage.api(scope, self._incoming.get, self._send))
 
     def _drop(self) -> None:

@@ -29,7 +29,7 @@ from enc.node.store.store_interface import ReadRights, Store
 from tests.core.registry_world import REGISTRY, TEAM, House, identity_entry, node_entry
 from tests.core.world import GROUP, World, give, move, person, pub
 from tests.node.moving import take_in
-from tests.node.push_host import OTHER, found, listen, say, spread
+from tests.node.push_host import OTHER, create, listen, say, spread
 from tests.node.store_host import NODE, Host
 
 
@@ -43,7 +43,7 @@ def live(host: Host) -> bytes:
 
     Events by seq: 2 is updated twice, 5 deleted, 6 and its Update 7 erased by time, 9 has unusual tags.
     """
-    life = host.found(**group("life"))
+    life = host.create(**group("life"))
     host.send(life, "alice", "Move", move("bob", "OUTSIDER", "MEMBER"))
     twice = host.send(life, "bob", "message", "first words", ("k", "v"))
     host.send(life, "bob", "Update", "second words", ("r", twice.id.hex()))
@@ -115,7 +115,7 @@ def keep(store: Store, events: list[Event], *signers: str) -> EnclaveState:
 
 
 def moved_away(host: Host) -> bytes:
-    enclave = host.found(**group("moved away"))
+    enclave = host.create(**group("moved away"))
     host.send(enclave, "alice", "message", "before")
     replay = Replay()
     for event in host.store.events(enclave, 0, 10):
@@ -126,7 +126,7 @@ def moved_away(host: Host) -> bytes:
 
 
 def ended(host: Host, name: str) -> bytes:
-    enclave = host.found(**group(name))
+    enclave = host.create(**group(name))
     host.send(enclave, "alice", "message", "before the end", ("k", "v"))
     host.send(enclave, "alice", "Terminate")
     return enclave
@@ -134,7 +134,7 @@ def ended(host: Host, name: str) -> bytes:
 
 def soon_gone(host: Host) -> bytes:
     """Add an Update whose content is erased with its target's, and is still stored."""
-    enclave = host.found(**group("soon gone"))
+    enclave = host.create(**group("soon gone"))
     event = host.send(enclave, "alice", "message", "one", ("auto-delete", str(host.now + 90_000)))
     host.send(enclave, "alice", "Update", "two", ("r", event.id.hex()))
     return enclave
@@ -145,7 +145,7 @@ def pushed(host: Host) -> bytes:
 
     Of vera's five batches the first was delivered and removed, the second is delivered, the third dead.
     """
-    enclave = found(host, "pushed")
+    enclave = create(host, "pushed")
     listen(host, enclave, "vera", "ear", OTHER)
     host.send(enclave, "alice", "Revoke", {"target": pub("vera"), "trait": "ear"})
     listen(host, enclave, "nick", "watch")
@@ -169,18 +169,18 @@ def pushed(host: Host) -> bytes:
 
 def registry(host: Host) -> bytes:
     """Add two enclaves, one of them updated and sold; a node; an identity whose entry was deleted."""
-    founding = build_manifest(person("alice"), compact_json(REGISTRY), host.now + 60_000)
-    host.run(founding)
+    creation = build_manifest(person("alice"), compact_json(REGISTRY), host.now + 60_000)
+    host.run(creation)
     houses = [House({**TEAM, "meta": {"n": n}}) for n in range(2)]
     for house in houses:
         house.talk()
-        host.send(founding.enclave, "alice", "Reg_Enclave", house.entry(app="chat", desc="A house"))
+        host.send(creation.enclave, "alice", "Reg_Enclave", house.entry(app="chat", desc="A house"))
     houses[0].transfer("alice", "bob")
-    host.send(founding.enclave, "bob", "Reg_Enclave", houses[0].entry(owner_proof=houses[0].proof("bob"), app="blog"))
-    host.send(founding.enclave, "node", "Reg_Node", node_entry("node"))
-    gone = host.send(founding.enclave, "carol", "Reg_Identity", identity_entry("carol"))
-    host.send(founding.enclave, "carol", "Delete", {"reason": "author"}, ("r", gone.id.hex()))
-    return founding.enclave
+    host.send(creation.enclave, "bob", "Reg_Enclave", houses[0].entry(owner_proof=houses[0].proof("bob"), app="blog"))
+    host.send(creation.enclave, "node", "Reg_Node", node_entry("node"))
+    gone = host.send(creation.enclave, "carol", "Reg_Identity", identity_entry("carol"))
+    host.send(creation.enclave, "carol", "Delete", {"reason": "author"}, ("r", gone.id.hex()))
+    return creation.enclave
 
 
 def fill(host: Host) -> dict[str, bytes]:
@@ -188,7 +188,7 @@ def fill(host: Host) -> dict[str, bytes]:
     names = {"moved in": moved_in(host.store), "moved away": moved_away(host), "purged": ended(host, "purged")}
     names |= {"terminated": ended(host, "terminated"), "soon gone": soon_gone(host)}
     names["pushed"] = pushed(host)
-    names["idle"] = host.found(**group("one bundle, closed by the clock"))
+    names["idle"] = host.create(**group("one bundle, closed by the clock"))
     host.now += 5000
     host.run()
     while not host.store.purge(names["purged"]):

@@ -2,6 +2,7 @@
 
 import os
 import signal
+import sqlite3
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -9,7 +10,8 @@ from typing import Any
 import pytest
 
 from enc.core.errors import MisuseError, Unavailable
-from enc.node.fsck import check_file, file_check
+from enc.node.fsck import check_file, file_check, report
+from enc.node.store.sqlite.connection import PAGE_BYTES
 from enc.node.store.sqlite.store import SqliteStore
 from enc.node.store.sqlite.store_snapshot import open_snapshot
 from enc.runtime.locks import FileLock
@@ -46,7 +48,7 @@ def test_a_running_node_writes_meanwhile(tmp_path: Path, monkeypatch: pytest.Mon
     path = tmp_path / "enc.db"
     with closing(SqliteStore(path)) as store:
         host = Host(store)
-        enclaves = [host.found(meta={"n": n}) for n in range(3)]
+        enclaves = [host.create(meta={"n": n}) for n in range(3)]
 
         def write(more: int) -> None:
             for enclave in enclaves:
@@ -58,11 +60,35 @@ def test_a_running_node_writes_meanwhile(tmp_path: Path, monkeypatch: pytest.Mon
         assert found(path) == []
 
 
+def test_a_write_just_before_the_counts_is_no_difference(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "enc.db"
+    with closing(SqliteStore(path)) as store:
+        host = Host(store)
+        enclave = host.create()
+        check = report.check_counts
+
+        def write_first(*args: Any) -> Any:
+            host.send(enclave, "alice", "message", "late")
+            return check(*args)
+
+        monkeypatch.setattr(file_check, "check_counts", write_first)
+        assert found(path) == []
+
+
+def test_enclaves_that_cannot_be_listed_are_damage(damaged: Damaged) -> None:
+    with closing(sqlite3.connect(damaged.path)) as db:
+        (page,) = db.execute("SELECT rootpage FROM sqlite_master WHERE name = 'sqlite_autoindex_enclaves_1'").fetchone()
+    raw = bytearray(damaged.path.read_bytes())
+    raw[(page - 1) * PAGE_BYTES : (page - 1) * PAGE_BYTES + 8] = b"\xff" * 8
+    damaged.path.write_bytes(raw)
+    assert any("integrity_check" in each for each in found(damaged.path))
+
+
 def test_a_snapshot_is_of_one_moment_and_read_only(tmp_path: Path) -> None:
     path = tmp_path / "enc.db"
     with closing(SqliteStore(path)) as store:
         host = Host(store)
-        enclave = host.found()
+        enclave = host.create()
         with open_snapshot(path) as snapshot:
             host.send(enclave, "alice", "message", "later")
             state = snapshot.load(enclave)
@@ -78,7 +104,7 @@ def test_a_snapshot_is_of_one_moment_and_read_only(tmp_path: Path) -> None:
 def test_a_store_with_an_older_schema_is_upgraded_unless_its_node_runs(tmp_path: Path) -> None:
     path = tmp_path / "enc.db"
     with closing(SqliteStore(path)) as store:
-        Host(store).found()
+        Host(store).create()
     old = downgraded(path, tmp_path / "old.db")
     with closing(FileLock(tmp_path / "old.db.lock")), pytest.raises(Unavailable, match="in use"):
         check_file(old, NODE.public, (), ignore_progress)

@@ -64,7 +64,7 @@ def test_what_a_search_does_not_find_is_told_of_every_block(monkeypatch: pytest.
 def test_without_a_purge_usage_is_known_exactly(name: str, more: int, monkeypatch: pytest.MonkeyPatch) -> None:
     store = MemoryStore()
     host = Host(store)
-    host.send(host.found(**group("plain")), "alice", "message", "ünï")
+    host.send(host.create(**group("plain")), "alice", "message", "ünï")
     assert check(store).differences == []
     honest = store.usage
     monkeypatch.setattr(
@@ -88,7 +88,7 @@ def test_of_an_erased_content_the_size_is_not_known(monkeypatch: pytest.MonkeyPa
 def test_what_a_damaged_log_cannot_tell_is_not_held_against_usage(monkeypatch: pytest.MonkeyPatch) -> None:
     store = MemoryStore()
     host = Host(store)
-    first, _ = host.found(**group("first")), host.found(**group("second"))
+    first, _ = host.create(**group("first")), host.create(**group("second"))
     honest = store.events
     monkeypatch.setattr(store, "events", lambda enclave, *args: [] if enclave == first else honest(enclave, *args))
     assert [(d.enclave, d.seq) for d in check(store).differences] == [(first, 0)]

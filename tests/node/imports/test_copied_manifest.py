@@ -11,6 +11,7 @@ import pytest
 from enc.client.evidence.check_evidence import check_evidence
 from enc.client.evidence.evidence import Evidence, EvidenceKind
 from enc.core.errors import InvalidProof, ReplayFailed, Unavailable
+from enc.core.log.commit import wire_commit
 from enc.core.log.event import wire_event
 from enc.core.primitives.types import Event
 from enc.node.fsck import check_store
@@ -19,7 +20,7 @@ from enc.node.store.sqlite.staging import SqliteStaging
 from tests.core.world import LIFETIME, person
 from tests.node.moving import archive_of, done, failure, force, log_of, migrate_commit
 from tests.node.moving import move as move_to
-from tests.node.served import SMALL, Clock, Enclave, Json, Served, good, sqlite
+from tests.node.served import SMALL, Clock, Enclave, Json, Served, bad, good, sqlite
 
 Nodes = tuple[Served, Served, Served]
 TIMEOUT = SMALL["bundle"]["timeout"]
@@ -95,7 +96,7 @@ def nothing_convicts(node: Served, enclave: Enclave, heads: Sequence[Json], even
 def test_a_copy_gives_way_to_the_log_that_the_owner_moves(nodes: Nodes, how: str, is_sealed: bool) -> None:
     """No statement of the node about the copy contradicts one about the log."""
     a, b, _ = nodes
-    at_a = a.found(SMALL)
+    at_a = a.create(SMALL)
     talk(at_a, 9)
     a.clock.tick(LIFETIME // 2)  # so the copy is later than all bundles of the log so far
     signed: list[Any] = copy_manifest(at_a, b, is_sealed=is_sealed)
@@ -125,7 +126,7 @@ def test_the_last_head_is_not_earlier_than_the_copy_s(size: int) -> None:
 def test_a_log_with_more_than_a_copied_manifest_is_not_replaced(nodes: Nodes) -> None:
     """The node has acknowledged an event that the other log does not have."""
     a, b, _ = nodes
-    at_a = a.found(SMALL)
+    at_a = a.create(SMALL)
     talk(at_a, 5)
     b.submit(at_a.manifest)
     at_a.at(b).send("bob", "message", "only here")
@@ -138,7 +139,7 @@ def test_a_log_with_more_than_a_copied_manifest_is_not_replaced(nodes: Nodes) ->
 def test_a_log_that_is_no_longer_than_the_signed_head_is_refused(nodes: Nodes) -> None:
     """The node could sign no head of it."""
     a, b, _ = nodes
-    at_a = a.found(SMALL)
+    at_a = a.create(SMALL)
     a.submit(migrate_commit(at_a, b))
     assert head(a, at_a)["ts"] == 1
     copy_manifest(at_a, b)
@@ -156,7 +157,7 @@ def test_a_log_that_this_node_has_signed_before_replaces_no_copy() -> None:
 def test_a_manifest_of_another_commit_is_no_copy(nodes: Nodes) -> None:
     """The owner has signed the Manifest twice: the node has acknowledged the other one."""
     a, b, _ = nodes
-    at_a = a.found(SMALL)
+    at_a = a.create(SMALL)
     talk(at_a, 5)
     a.clock.tick(1)
     again = b.manifest({**SMALL, "meta": {"n": 1}})
@@ -167,7 +168,7 @@ def test_a_manifest_of_another_commit_is_no_copy(nodes: Nodes) -> None:
 
 def test_no_head_of_the_copy_s_sizes_is_signed_when_the_enclave_comes_back(nodes: Nodes) -> None:
     a, b, c = nodes
-    at_a = a.found(SMALL)
+    at_a = a.create(SMALL)
     talk(at_a, 9)
     signed = copy_manifest(at_a, b)
     copied = b.store.events(at_a.id, 0, 1)
@@ -180,7 +181,7 @@ def test_no_head_of_the_copy_s_sizes_is_signed_when_the_enclave_comes_back(nodes
 
 def test_a_copy_that_comes_during_the_import_is_replaced_by_the_next_try(nodes: Nodes) -> None:
     a, b, _ = nodes
-    at_a = a.found(SMALL)
+    at_a = a.create(SMALL)
     talk(at_a, 9)
     a.submit(migrate_commit(at_a, b))
     copy_manifest(at_a, b)
@@ -192,18 +193,28 @@ def test_a_log_whose_adoption_fails_after_it_reached_the_disk_is_there(
     nodes: Nodes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     a, b, _ = nodes
-    at_a = a.found(SMALL)
+    at_a = a.create(SMALL)
     talk(at_a, 9)
     copy_manifest(at_a, b)
     a.submit(migrate_commit(at_a, b))
-    adopt = SqliteStaging.adopt
+    adopt, is_failing = SqliteStaging._adopt, list[bool]()
 
-    def fail(*args: Any) -> None:
-        adopt(*args)
+    def fail_after(*args: Any) -> Any:
+        after_commit = adopt(*args)
+        assert after_commit() is None
+        return lambda: fail()
+
+    def fail() -> None:
+        is_failing.append(True)
         raise Unavailable("the disk went away", retry_after_ms=1000)
 
     with monkeypatch.context() as patch:
-        patch.setattr(SqliteStaging, "adopt", fail)
+        patch.setattr(SqliteStaging, "_adopt", fail_after)
         assert failure(b, log_of(at_a)[-1], a.url)["code"] == "UNAVAILABLE"
-    talk(at_a.at(b), 1)
-    assert log_of(at_a.at(b))[0].sequencer == a.key.public
+    assert is_failing
+    at_b = at_a.at(b)
+    talk(at_b, 1)
+    assert log_of(at_b)[0].sequencer == a.key.public
+    repeated = at_b.commit("bob", "message", "once")
+    b.submit(repeated)
+    assert bad(b.post(wire_commit(repeated))).code == "DUPLICATE"

@@ -177,7 +177,7 @@ def migrates(count: int) -> list[Event]:
 
 def test_names_that_do_not_resolve_keep_no_read_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
     with Served() as node, ThreadPoolExecutor() as pool, slow_names(monkeypatch) as (asked, go_on):
-        enclave = node.found(SMALL)
+        enclave = node.create(SMALL)
         orders = [pool.submit(order, node, migrate, f"https://h{n}.{SLOW}") for n, migrate in enumerate(migrates(4))]
         for _ in orders:
             assert asked.acquire(timeout=PATIENCE_S)

@@ -375,7 +375,7 @@ def test_a_manifest_that_this_node_would_not_take() -> None:
 # Logs that the node already holds
 
 
-def test_an_enclave_that_is_founded_here_while_it_is_brought(node: Served) -> None:
+def test_an_enclave_that_is_created_here_while_it_is_brought(node: Served) -> None:
     made = moved()
     inner = StagedReplay.finish
 
@@ -465,7 +465,7 @@ def test_commits_to_others_go_on_meanwhile(node: Served) -> None:
     with ExportNode(OLD, made.events, page=2, twist=wait) as source:
         order(node, made.events[-1], source.url)
         assert asked.wait(30)
-        other = node.found(GROUP)
+        other = node.create(GROUP)
         other.send("alice", "message", "meanwhile")
         go_on.set()
         assert ended(node, made.events[-1].hash.hex())["status"] == "done"

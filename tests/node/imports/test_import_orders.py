@@ -15,6 +15,7 @@ from enc.node.config import AdmissionSettings, ImportSettings, NodeConfig, RateS
 from enc.node.imports import source_node as source_module
 from tests.core.world import LIFETIME, World, pub
 from tests.node.imports.import_orders import NEW, OLD, forced, moved, nothing_is_kept, refused, world
+from tests.node.metrics_page import figures
 from tests.node.moving import WITH_ARCHIVE, ExportNode, archive_of, done, ended, failure, imported, order
 from tests.node.served import DEV, Served, bad
 
@@ -30,6 +31,26 @@ def test_a_peaceful_move_is_pulled_page_by_page(node: Served) -> None:
     assert status["receipt"]["seq"] == 8
     assert bytes.fromhex(status["receipt"]["sequencer"]) == OLD.public
     assert node.store.load(made.state.enclave) == made.state
+
+
+def test_imports_are_counted(node: Served) -> None:
+    def counts() -> list[float]:
+        found = figures(node)
+        states = ("fetching", "waiting", "running")
+        ended = [found["enc_imports_total", outcome] for outcome in ("done", "failed")]
+        return [*ended, *(found["enc_imports_open", state] for state in states)]
+
+    made, before = moved(), counts()
+    with ExportNode(OLD, made.events) as source:
+        with node.held_up():
+            assert order(node, made.events[-1], source.url).status_code == 202
+            assert sum(counts()[2:]) == 1
+        done(node, made.events[-1], source.url)
+    assert counts() == [before[0] + 1, *before[1:]]
+    made = world()
+    order(node, forced(made), archive=b"not an archive")
+    ended(node, forced(made).hash.hex())
+    assert counts()[1] == before[1] + 1
 
 
 def test_a_forced_move_is_finalised_here(node: Served) -> None:
@@ -153,7 +174,7 @@ def not_asked(config: NodeConfig, made: World, code: str, part: str) -> None:
         assert node.node.importer._jobs == {}
 
 
-def test_who_may_not_found_enclaves_may_not_bring_any() -> None:
+def test_who_may_not_create_enclaves_may_not_bring_any() -> None:
     made = moved()
     closed = replace(DEV, admission=AdmissionSettings(create="closed"))
     not_asked(closed, made, "UNAUTHORIZED", "does not create enclaves")

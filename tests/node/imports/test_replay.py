@@ -65,7 +65,7 @@ def heads_of(enclave: Enclave) -> dict[int, dict[str, Any]]:
 
 def test_a_chain_of_moves_by_peace_and_by_force_and_back(nodes: Nodes) -> None:
     a, b, c = nodes
-    at_a = a.found(SMALL)
+    at_a = a.create(SMALL)
     talk(at_a, 4)
     first = at_a.send("bob", "message", "to be changed elsewhere")
     early = good(a.get(f"/{at_a.id.hex()}/sth"))
@@ -93,7 +93,7 @@ def test_a_chain_of_moves_by_peace_and_by_force_and_back(nodes: Nodes) -> None:
 
 def test_the_new_node_proves_every_size_that_the_log_ever_had(nodes: Nodes) -> None:
     a, b, _ = nodes
-    at_a = a.found(SMALL)
+    at_a = a.create(SMALL)
     talk(at_a, 10)
     at_b = move_to(at_a, b)
     old, new = heads_of(at_a), heads_of(at_b)
@@ -110,7 +110,7 @@ def test_the_new_node_proves_every_size_that_the_log_ever_had(nodes: Nodes) -> N
 
 def test_a_node_that_gets_an_enclave_back_keeps_the_heads_that_it_signed(nodes: Nodes) -> None:
     a, b, _ = nodes
-    at_a = a.found(SMALL)
+    at_a = a.create(SMALL)
     talk(at_a, 6)
     at_b = move_to(at_a, b)
     before = heads_of(at_a)
@@ -123,7 +123,7 @@ def test_a_node_that_gets_an_enclave_back_keeps_the_heads_that_it_signed(nodes: 
 
 def test_the_old_node_goes_on_reading_and_proving_and_names_the_new_one(nodes: Nodes) -> None:
     a, b, _ = nodes
-    at_a = a.found(SMALL)
+    at_a = a.create(SMALL)
     talk(at_a, 5)
     at_b = move_to(at_a, b)
     error = at_a.refused("bob", "message", "too late")
@@ -137,7 +137,7 @@ def test_the_old_node_goes_on_reading_and_proving_and_names_the_new_one(nodes: N
 
 def test_an_export_is_for_the_owner_and_for_the_node_that_goes_on(nodes: Nodes) -> None:
     a, b, _ = nodes
-    at_a = a.found(SMALL)
+    at_a = a.create(SMALL)
     for name in ("node2", "node3"):
         assert isinstance(at_a.denied(name, "Export"), Unauthorized)
     a.submit(migrate_commit(at_a, b))
@@ -149,7 +149,7 @@ def test_an_export_is_for_the_owner_and_for_the_node_that_goes_on(nodes: Nodes) 
 
 def test_a_hold_lets_a_busy_enclave_be_moved(nodes: Nodes) -> None:
     a, b, _ = nodes
-    at_a = a.found(SMALL)
+    at_a = a.create(SMALL)
     talk(at_a, 2)
     checkpoint = at_a.ask("alice", "Checkpoint", hold=30)
     assert isinstance(at_a.refused("bob", "message", "in between"), Unavailable)
@@ -165,7 +165,7 @@ def named(checkpoint: dict[str, Any]) -> dict[str, Any]:
 
 def test_a_paused_enclave_arrives_paused(nodes: Nodes) -> None:
     a, b, c = nodes
-    at_a = a.found(SMALL)
+    at_a = a.create(SMALL)
     at_a.send("alice", "Pause")
     at_b = move_to(at_a, b)
     assert at_b.refused("bob", "message", "hush").code == "ENCLAVE_PAUSED"
@@ -178,7 +178,7 @@ def test_a_paused_enclave_arrives_paused(nodes: Nodes) -> None:
 
 def test_erased_contents_arrive_erased_and_statuses_with_them(nodes: Nodes) -> None:
     a, b, c = nodes
-    at_a = a.found(SMALL)
+    at_a = a.create(SMALL)
     one, two = at_a.send("bob", "message", "one"), at_a.send("bob", "message", "two")
     at_a.send("bob", "Update", "one again", about(one))
     at_a.send("bob", "Delete", {"reason": "author"}, about(two))
@@ -198,7 +198,7 @@ def test_erased_contents_arrive_erased_and_statuses_with_them(nodes: Nodes) -> N
 
 def test_a_new_owner_moves_it_and_the_old_one_may_not(nodes: Nodes) -> None:
     a, b, c = nodes
-    at_a = a.found(SMALL)
+    at_a = a.create(SMALL)
     at_a.send("alice", "Transfer", give("carol", "owner"))
     assert at_a.refused("alice", "Migrate", {}).code in ("INVALID_COMMIT", "UNAUTHORIZED")
     at_b = move_to(at_a, b, by="carol")
@@ -213,7 +213,7 @@ def test_a_new_owner_moves_it_and_the_old_one_may_not(nodes: Nodes) -> None:
 
 def test_duplicates_are_known_on_the_new_node(nodes: Nodes) -> None:
     a, b, _ = nodes
-    at_a = a.found(SMALL)
+    at_a = a.create(SMALL)
     commit = at_a.commit("bob", "message", "once")
     receipt = a.submit(commit)
     at_b = move_to(at_a, b)
@@ -225,7 +225,7 @@ def test_duplicates_are_known_on_the_new_node(nodes: Nodes) -> None:
 
 def test_bundles_are_sealed_by_the_new_sequencer_alone(nodes: Nodes) -> None:
     a, b, _ = nodes
-    at_a = a.found(SMALL)
+    at_a = a.create(SMALL)
     at_b = move_to(at_a, b)
     talk(at_b, 1)
     size = good(b.get(f"/{at_a.id.hex()}/sth"))["ts"]
@@ -239,7 +239,7 @@ def test_bundles_are_sealed_by_the_new_sequencer_alone(nodes: Nodes) -> None:
 
 def test_a_forced_move_leaves_out_what_the_old_node_sequenced_later_and_it_may_not_take_that_back(nodes: Nodes) -> None:
     a, b, _ = nodes
-    at_a = a.found(SMALL)
+    at_a = a.create(SMALL)
     talk(at_a, 6)
     at_b = force(at_a, b, upto=4)
     talk(at_b, 1)
@@ -251,7 +251,7 @@ def test_a_forced_move_leaves_out_what_the_old_node_sequenced_later_and_it_may_n
 
 def test_a_node_that_was_passed_over_takes_it_back_if_what_it_holds_is_a_prefix(nodes: Nodes) -> None:
     a, b, _ = nodes
-    at_a = a.found(SMALL)
+    at_a = a.create(SMALL)
     talk(at_a, 6)
     a.clock.tick(6000)
     a.settle()  # it seals its last bundle, and signs that head
@@ -266,7 +266,7 @@ def test_a_node_that_was_passed_over_takes_it_back_if_what_it_holds_is_a_prefix(
 
 def test_a_shorter_log_than_is_held_is_not_taken(nodes: Nodes) -> None:
     a, b, _ = nodes
-    at_a = a.found(SMALL)
+    at_a = a.create(SMALL)
     at_b = move_to(at_a, b)
     talk(at_b, 2)
     back = move_to(at_b, a)
@@ -279,7 +279,7 @@ def test_a_shorter_log_than_is_held_is_not_taken(nodes: Nodes) -> None:
 
 def test_a_forced_migrate_may_follow_one_whose_new_sequencer_finalised_nothing(nodes: Nodes) -> None:
     a, b, c = nodes
-    at_a = a.found(SMALL)
+    at_a = a.create(SMALL)
     talk(at_a, 2)
     a.submit(migrate_commit(at_a, b))
     at_c = force(at_a, c)
@@ -291,7 +291,7 @@ def test_a_forced_migrate_may_follow_one_whose_new_sequencer_finalised_nothing(n
 def test_who_hears_of_events_is_what_the_log_says_when_it_comes_back(nodes: Nodes) -> None:
     """The node had it without an endpoint; one was registered at another node."""
     a, b, _ = nodes
-    at_a = a.found(PUSHED)
+    at_a = a.create(PUSHED)
     say(at_a, "nobody hears")
     at_b = move_to(at_a, b)
     register(at_b, "vera", "dataview")
@@ -306,7 +306,7 @@ def test_a_restarted_node_goes_on_with_what_it_took_in(tmp_path: Path) -> None:
     clock = Clock()
     store = SqliteStore(tmp_path / "b.db")
     with Served(clock=clock) as a:
-        at_a = a.found(SMALL)
+        at_a = a.create(SMALL)
         talk(at_a, 5)
         with Served(store=store, clock=clock, key=person("node2")) as b:
             at_b = move_to(at_a, b)
@@ -324,7 +324,7 @@ def test_a_node_from_which_everything_moved_away_knows_its_key(
     nodes: Nodes, capsys: pytest.CaptureFixture[str]
 ) -> None:
     a, b, c = nodes
-    move_to(a.found(SMALL), b)
+    move_to(a.create(SMALL), b)
     check_key(a.store, a.key)
     check_key(b.store, b.key)
     assert "key_of_no_enclave" not in capsys.readouterr().out

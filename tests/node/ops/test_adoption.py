@@ -13,7 +13,7 @@ from enc.node.ops import adoption
 from enc.node.ops.adoption import LogAsCopied, StoreComparison
 from enc.node.store.sqlite.store import SqliteStore
 from tests.core.world import pub
-from tests.node.push_host import found
+from tests.node.push_host import create
 from tests.node.store_host import NODE, Host, live
 
 OURS, OTHER = NODE.public, bytes.fromhex(pub("node2"))
@@ -51,7 +51,7 @@ def scene(tmp_path: Path) -> Iterator[Scene]:
 
 
 def moved(host: Host) -> bytes:
-    enclave = found(host)
+    enclave = create(host)
     end = host.sequencer.checkpoint(enclave, 0)
     target = {"new_sequencer": OTHER.hex(), "prev_seq": end.seq, "ct_root": end.ct_root.hex()}
     host.send(enclave, "alice", "Migrate", target)

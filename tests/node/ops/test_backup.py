@@ -26,7 +26,7 @@ def store(tmp_path: Path) -> Path:
     """Return the store of a node that does not run."""
     (tmp_path / "data").mkdir()
     opened = SqliteStore(tmp_path / "data" / "enc.db")
-    Host(opened).found()
+    Host(opened).create()
     opened.close()
     return tmp_path / "data" / "enc.db"
 
@@ -53,7 +53,7 @@ def refusal(store: Path, to: Path, kind: type[EncError]) -> str:
 def test_a_backup_of_a_store_in_use_is_the_store_of_that_moment(tmp_path: Path) -> None:
     store = SqliteStore(tmp_path / "enc.db")
     host = Host(store)
-    enclave = host.found()
+    enclave = host.create()
     for i in range(9):
         host.send(enclave, "alice", "message", f"before {i}")
     assert backup(tmp_path / "enc.db", tmp_path / "copy.db") > 0

@@ -14,6 +14,7 @@ from enc.core.errors import MisuseError, Unavailable
 from enc.node.fsck import check_file
 from enc.node.ops.compact import compact
 from enc.node.store.sqlite.store import SqliteStore
+from enc.node.store.sqlite.store_snapshot import open_snapshot
 from tests.cli.ops.node_command import enc, failure
 from tests.node.store_host import NODE, Host
 
@@ -24,7 +25,7 @@ def store(tmp_path: Path) -> Path:
     path = tmp_path / "enc.db"
     with closing(SqliteStore(path)) as store:
         host = Host(store)
-        kept, gone = (host.found(meta={"n": n}) for n in range(2))
+        kept, gone = (host.create(meta={"n": n}) for n in range(2))
         host.send(kept, "alice", "message", "stays")
         for _ in range(80):
             host.send(gone, "alice", "message", "x" * 8_000)
@@ -49,6 +50,14 @@ def test_the_file_shrinks_and_the_store_is_sound(store: Path) -> None:
 def test_not_while_the_node_runs(store: Path) -> None:
     with closing(SqliteStore(store)), pytest.raises(Unavailable, match="in use by another process"):
         compact(store)
+
+
+def test_not_while_another_program_reads(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    connect = sqlite3.connect
+    monkeypatch.setattr(sqlite3, "connect", lambda *args, **more: connect(*args, **{**more, "timeout": 0}))
+    with open_snapshot(store), pytest.raises(Unavailable, match="another program is reading it"):
+        compact(store)
+    assert compact(store).after < store.stat().st_size + 1
 
 
 def test_a_disk_without_space(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -55,6 +55,19 @@ def test_the_first_start_makes_a_key_and_the_next_finds_it(path: Path) -> None:
     assert list(path.parent.iterdir()) == [path]
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root makes a file of root")
+def test_a_credential_of_systemd_may_be_readable_by_its_group(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    put(path, SECRET, 0o440)
+    monkeypatch.setenv("CREDENTIALS_DIRECTORY", str(path.parent / "other"))
+    assert "accessible to other users" in refusal(path)
+    monkeypatch.setenv("CREDENTIALS_DIRECTORY", str(path.parent))
+    assert load_or_create(path).public == PrivateKey(bytes.fromhex(SECRET)).public
+    for mode in (0o444, 0o460):
+        assert "accessible to other users" in refusal(put(path, SECRET, mode))
+    os.chown(put(path, SECRET, 0o440), 12345, -1)
+    assert "accessible to other users" in refusal(path)
+
+
 def test_every_node_has_its_own(tmp_path: Path) -> None:
     assert load_or_create(tmp_path / "a").public != load_or_create(tmp_path / "b").public
 

@@ -62,7 +62,7 @@ def test_a_store_that_stays_is_no_copy(path: Path) -> None:
 
 def test_a_store_that_is_moved_on_its_file_system_or_vacuumed_is_no_copy(path: Path, tmp_path: Path) -> None:
     with closing(SqliteStore(path)) as store:
-        Host(store).found()
+        Host(store).create()
     with closing(sqlite3.connect(path, isolation_level=None)) as db:
         db.execute("VACUUM")
     assert restart(path) == ""

@@ -31,11 +31,11 @@ class Copy:
     def __init__(self, folder: Path) -> None:
         self.store, self.clock = sqlite(folder), Clock()
         with Served(store=self.store, clock=self.clock) as node:
-            self.enclave = node.found({**SMALL, "bundle": {"size": 2, "timeout": 1000}})
+            self.enclave = node.create({**SMALL, "bundle": {"size": 2, "timeout": 1000}})
             self.enclave.send("bob", "message", "one")
             self.commit = self.enclave.commit("bob", "message", "two")
             self.receipt = node.submit(self.commit)
-            self.moved = node.found(SMALL)
+            self.moved = node.create(SMALL)
             end = self.moved.ask("alice", "Checkpoint")
             target = {"new_sequencer": pub("node2"), "prev_seq": end["seq"], "ct_root": end["ct_root"]}
             self.moved.send("alice", "Migrate", target)
@@ -123,7 +123,9 @@ def test_it_says_so(copy: Copy) -> None:
     with capture_logs() as logs, copy.served() as node:
         assert good(node.get("/info"))["restored"] == REASON
         health = node.get("/health")
-        assert (health.status_code, health.json()) == (503, {"status": "restored", "reason": REASON})
+        reasons = [{"code": "restored", "message": REASON}]
+        assert health.status_code == 503
+        assert health.json() == {"status": "restored", "reason": REASON, "reasons": reasons}
         assert figures(node)["enc_restored", ""] == 1
     assert {"event": "restored", "log_level": "error", "reason": REASON, "todo": "enc node adopt"} in logs
 
@@ -143,7 +145,7 @@ def test_it_makes_and_sends_no_batch(tmp_path: Path) -> None:
     with closing(sqlite(tmp_path)) as store:
         clock = Clock()
         with Served(store=store, clock=clock) as node:
-            enclave = node.found(PUSHED)
+            enclave = node.create(PUSHED)
             enclave.send("alice", "Grant", give("vera", "view", endpoint=URL))
             node.node.push_batcher = _Idle()  # type: ignore[assignment]  # no batch is made before the node stops
             enclave.send("bob", "message", "one")

@@ -1,5 +1,6 @@
 """Status for operators: info, health and metrics."""
 
+import sqlite3
 import threading
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -8,14 +9,17 @@ from typing import Any
 
 import pytest
 from msgspec.structs import replace
+from prometheus_client.parser import text_string_to_metric_families
 
 from enc import __version__
 from enc.core.errors import Unavailable
-from enc.node.api import status_pages
-from enc.node.config import AdmissionSettings, LimitSettings
+from enc.node.api import readiness_checks
+from enc.node.config import AdminSettings, AdmissionSettings, LimitSettings
 from enc.node.store.steps import Step
 from tests.core.world import pub
-from tests.node.metrics_page import figures
+from tests.documents import ROOT
+from tests.node.api.http_requests import dialed, read_response
+from tests.node.metrics_page import check_again, figures
 from tests.node.served import DEV, PATIENCE_S, SMALL, Served, good, health, sqlite
 
 # Status
@@ -68,7 +72,7 @@ def test_metrics_that_take_long_keep_nobody_waiting(monkeypatch: pytest.MonkeyPa
 
 def test_health_of_a_node_whose_clock_stands_behind() -> None:
     with Served() as node:
-        node.found(SMALL)
+        node.create(SMALL)
         node.clock.now -= 60_001
         assert health(node) == (503, "failing")
         node.clock.now += 1
@@ -76,11 +80,11 @@ def test_health_of_a_node_whose_clock_stands_behind() -> None:
 
 
 def test_health_of_a_node_whose_sequencer_does_not_answer(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(status_pages, "PROBE_S", 0.01)
+    monkeypatch.setattr(readiness_checks, "PROBE_S", 0.01)
     with Served() as node:
         with node.held_up():
             assert health(node) == (503, "failing")
-        monkeypatch.setattr(status_pages, "PROBE_S", PATIENCE_S)
+        monkeypatch.setattr(readiness_checks, "PROBE_S", PATIENCE_S)
         assert health(node) == (200, "ok")
 
 
@@ -100,9 +104,9 @@ def test_asked_often_it_is_not_tried_every_time(monkeypatch: pytest.MonkeyPatch)
     with Served() as node:
         written = count_writes(node, monkeypatch)
         assert health(node) == (200, "ok")
-        node.on_loop(lambda: setattr(node.node.pages, "_probe_until", node.node.loop.time() + PATIENCE_S))
+        node.on_loop(lambda: setattr(node.node.pages.readiness, "_until", node.node.loop.time() + PATIENCE_S))
         assert [node.get("/health").json()["status"] for _ in range(5)] == ["ok"] * 5
-        node.on_loop(lambda: setattr(node.node.pages, "_probe_until", 0.0))
+        node.on_loop(lambda: setattr(node.node.pages.readiness, "_until", 0.0))
         assert node.get("/health").json()["status"] == "ok"
         assert written == [0, 0]
 
@@ -121,7 +125,7 @@ def test_many_who_ask_at_once_cost_one_write(monkeypatch: pytest.MonkeyPatch) ->
 def test_health_writes_to_the_disk_and_leaves_no_event(tmp_path: Path) -> None:
     store = sqlite(tmp_path)
     with Served(store=store) as node:
-        enclave = node.found(SMALL)
+        enclave = node.create(SMALL)
         size = (tmp_path / "enc.db-wal").stat().st_size
         assert health(node) == (200, "ok")
         assert (tmp_path / "enc.db-wal").stat().st_size > size
@@ -131,7 +135,7 @@ def test_health_writes_to_the_disk_and_leaves_no_event(tmp_path: Path) -> None:
 
 def test_metrics() -> None:
     with Served() as node:
-        enclave = node.found(SMALL)
+        enclave = node.create(SMALL)
         enclave.send("bob", "message", "x")
         enclave.refused("mallory", "message", "x")
         enclave.refused("bob", "message", exp=1)
@@ -155,10 +159,84 @@ def test_metrics() -> None:
 
 def test_waiting_commits_are_watched() -> None:
     with Served() as node, ThreadPoolExecutor(1) as pool:
-        enclave = node.found(SMALL)
+        enclave = node.create(SMALL)
         with node.held_up():
             sent = pool.submit(enclave.send, "bob", "message", "x")
             node.until(lambda: node.node.intake.waiting == 1)
             assert figures(node)["enc_waiting_commits", ""] == 1
         sent.result(PATIENCE_S)
         assert figures(node)["enc_waiting_commits", ""] == 0
+
+
+def test_the_document_names_every_metric() -> None:
+    text = (ROOT / "docs/operations.md").read_text()
+    with Served() as node:
+        page = node.admin("/metrics").text
+    for family in text_string_to_metric_families(page):
+        if family.name.endswith("_created"):  # of a counter or histogram
+            continue
+        assert family.name.startswith("process_") or f"`{family.name}" in text, family.name
+
+
+def test_the_disk_is_watched(tmp_path: Path) -> None:
+    store = sqlite(tmp_path)
+    with Served(replace(DEV, data=str(tmp_path)), store=store) as node:
+        node.create(SMALL)
+        found = figures(node)
+    assert found["enc_database_bytes", ""] == (tmp_path / "enc.db").stat().st_size > 0
+    assert found["enc_wal_bytes", ""] == (tmp_path / "enc.db-wal").stat().st_size > 0
+    assert found["enc_free_bytes", ""] > 0
+    store.close()
+
+
+def test_the_clock_is_watched() -> None:
+    with Served() as node:
+        node.create(SMALL)
+        found = figures(node)
+        assert (found["enc_clock_offset_seconds", ""], found["enc_clock_behind_seconds", ""]) == (0, 0)
+        node.clock.now -= 5000
+        found = figures(node)
+        assert (found["enc_clock_offset_seconds", ""], found["enc_clock_behind_seconds", ""]) == (-5, 5)
+
+
+def test_readiness_is_watched(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*args: Any) -> None:
+        raise Unavailable("the store cannot be written: SQLITE_FULL")
+
+    with Served() as node:
+        assert figures(node)["enc_ready", ""] == 1
+        check_again(node)
+        monkeypatch.setattr(node.store, "write", fail)
+        found = figures(node)
+    assert (found["enc_ready", ""], found["enc_not_ready", "store_not_writable"]) == (0, 1)
+
+
+@pytest.mark.parametrize(("limits", "limit"), [((1, 0), "connections"), ((9, 1), "connections_per_address")])
+def test_refused_connections_are_watched(limits: tuple[int, int], limit: str) -> None:
+    settings = LimitSettings(connections=limits[0], connections_per_address=limits[1])
+    with Served(replace(DEV, dev=False, limits=settings, admin=AdminSettings(port=0))) as node, dialed(node):
+        node.until(lambda: node.server.peers.count == 1)
+        with dialed(node) as refused, refused.makefile("rb") as file:
+            assert read_response(file)[0] == 503
+        found = figures(node)
+    assert found["enc_connections", ""] == 1
+    assert found["enc_connections_refused_total", limit] == 1
+    assert sum(value for (name, _), value in found.items() if name == "enc_connections_refused_total") == 1
+    assert found["enc_connections_dropped_total", ""] == 0
+
+
+def test_replaced_processes_are_watched() -> None:
+    with Served() as node:
+        node.node.signatures.failures = 3
+        found = figures(node)
+    assert found["enc_signature_workers_failed_total", ""] == 3
+    assert found["enc_push_senders_failed_total", ""] == 0
+
+
+def test_versions() -> None:
+    with Served() as node:
+        page = node.admin("/metrics").text
+    (line,) = [line for line in page.splitlines() if line.startswith("enc_build_info")]
+    assert f'version="{__version__}"' in line
+    assert f'sqlite="{sqlite3.sqlite_version}"' in line
+    assert line.endswith(" 1.0")

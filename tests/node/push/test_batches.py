@@ -11,7 +11,7 @@ from enc.node.push.batches import BatchRetention, PushBatcher
 from enc.node.sequence.sequencer import Sequencer
 from enc.node.store.push_interface import BatchLimits, DeliveryResult
 from enc.testing.memory_store import MemoryStore
-from tests.node.push_host import all_batches, found, listen, queued, say
+from tests.node.push_host import all_batches, create, listen, queued, say
 from tests.node.store_host import NODE, Host
 
 
@@ -21,7 +21,7 @@ def host() -> Host:
 
 
 def test_batches_are_made_once_an_interval(host: Host) -> None:
-    enclave = found(host)
+    enclave = create(host)
     listen(host, enclave, "vera")
     room, start = PushBatcher(host.store, 1000), host.now
 
@@ -36,7 +36,7 @@ def test_batches_are_made_once_an_interval(host: Host) -> None:
 
 
 def test_while_there_is_more_it_goes_on_at_once_and_by_its_limits(host: Host) -> None:
-    enclave = found(host)
+    enclave = create(host)
     listen(host, enclave, "vera")
     room = PushBatcher(host.store, 1000, BatchLimits(events=2, rows=3))
     say(host, enclave, 7)
@@ -50,7 +50,7 @@ def test_while_there_is_more_it_goes_on_at_once_and_by_its_limits(host: Host) ->
 
 def test_settled_batches_are_kept_for_their_time(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "MAX_RETIRED", 1)
-    enclave = found(host)
+    enclave = create(host)
     listen(host, enclave, "vera")
     room = PushBatcher(host.store, 1, keeping=BatchRetention(delivered=100_000, dead=300_000))
     for _ in range(4):
@@ -106,7 +106,7 @@ def test_a_fault_is_told_and_tried_again(host: Host, error: Exception, monkeypat
 
 
 def test_on_the_sequencers_thread_batches_follow_by_themselves(host: Host) -> None:
-    enclave = found(host)
+    enclave = create(host)
     listen(host, enclave, "vera")
     room, made = PushBatcher(host.store, 1), threading.Event()
 

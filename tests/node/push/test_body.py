@@ -64,7 +64,7 @@ def test_events_are_the_wire_s_own(host: Host) -> None:
 def test_the_bytes_of_a_stored_event_are_used_as_they_are(tmp_path: Path) -> None:
     store = SqliteStore(tmp_path / "enc.db")
     host = Host(store)
-    enclave = host.found()
+    enclave = host.create()
     event = host.send(enclave, "alice", "message", 'a "quoted" \\ text, \u00e9\u4e16 \u2028 and \x00', ("r", "\u00e9"))
     (item,) = store.items(enclave, 1, 1)
     whole = item.head + item.rest + b"}"
@@ -79,7 +79,7 @@ def test_the_bytes_of_a_stored_event_are_used_as_they_are(tmp_path: Path) -> Non
 
 def test_runs_of_one_enclave_stand_together_and_enclaves_apart(host: Host) -> None:
     one, events = live(host)
-    other = host.found("bob", meta={"n": 2})
+    other = host.create("bob", meta={"n": 2})
     found = body_of(host, EventRange(one, 1, 2), EventRange(one, 4, 1), EventRange(other, 0, 1))
     assert found["push"]["enclaves"] == [
         pushed(one, [events[1], events[2], events[4]]),
@@ -116,7 +116,7 @@ def test_a_notice_names_the_latest_and_the_counters(host: Host) -> None:
 
 def test_events_and_notices_in_one_body(host: Host) -> None:
     one, _ = live(host)
-    other = host.found("bob", meta={"n": 2})
+    other = host.create("bob", meta={"n": 2})
     found = body_of(
         host, EventRange(one, 1, 1), BatchNotice(one, 2, {"message": 2}), BatchNotice(other, 0, {"Manifest": 1})
     )
@@ -175,7 +175,7 @@ def test_what_rights_are_judged_by_comes_with_each_event(host: Host) -> None:
 def test_no_items_beyond_the_log_and_none_of_another_s(host: Host) -> None:
     enclave, events = live(host)
     for n in range(3):
-        host.found("bob", meta={"n": n})
+        host.create("bob", meta={"n": n})
     for first in (len(events), 1 << 40, 1 << 41, 1 << 50):
         assert host.store.items(enclave, first, 5) == []
     assert host.store.items(enclave, 0, 0) == []

@@ -62,12 +62,12 @@ MANIFEST = {
 def commits(hook: str) -> tuple[list[Commit], list[Commit], list[Commit]]:
     """Return the commits that create the enclaves, that register the endpoint in each, and that are pushed."""
     exp, alice = time.time_ns() // 1_000_000 + LIFE_MS, person("alice")
-    founding = [build_manifest(alice, compact_json({**MANIFEST, "meta": {"n": n}}), exp) for n in range(ENCLAVES)]
-    ids = [commit.enclave for commit in founding]
+    creation = [build_manifest(alice, compact_json({**MANIFEST, "meta": {"n": n}}), exp) for n in range(ENCLAVES)]
+    ids = [commit.enclave for commit in creation]
     grant = compact_json({"target": pub("vera"), "trait": "dataview", "endpoint": hook})
     grants = [build_commit(alice, id_, "Grant", grant, exp) for id_ in ids]
     messages = [build_commit(alice, id_, "message", f"number {n}", exp) for n in range(EACH) for id_ in ids]
-    return founding, grants, messages
+    return creation, grants, messages
 
 
 def bodies(commits: Sequence[Commit]) -> list[bytes]:
@@ -152,9 +152,9 @@ def live_through(part: Part, node: Node, receiver: Receiver) -> None:
 def test_each_event_is_handed_over_once_in_order_and_none_is_missing(tmp_path: Path) -> None:
     node = Node(tmp_path / "node")
     receiver = Receiver(node.running, tmp_path / "inbox.db")
-    founding, grants, messages = commits(receiver.hook)
+    creation, grants, messages = commits(receiver.hook)
     with httpx.Client(base_url=node.running.url, trust_env=False, timeout=PATIENCE_S, verify=NO_TLS) as http:
-        for body in bodies([*founding, *grants]):
+        for body in bodies([*creation, *grants]):
             assert http.post("/", content=body).status_code == 200
     for part in story(messages):
         live_through(part, node, receiver)
@@ -163,20 +163,20 @@ def test_each_event_is_handed_over_once_in_order_and_none_is_missing(tmp_path: P
         seen = calm.seen()
     node.running.stop()
 
-    check_seen(seen, tmp_path / "node", founding)
+    check_seen(seen, tmp_path / "node", creation)
     troubles = Counter(Path(f"{receiver.state}.troubles").read_text().split())
     assert set(troubles) == {"fail", "lose", "hang"}
     with closing(sqlite3.connect(tmp_path / "node" / "enc.db")) as db:
         assert db.execute("SELECT count(*) FROM batches WHERE state = 2").fetchone()[0], "no batch became a dead letter"
 
 
-def check_seen(seen: Sequence[tuple[str, int, str]], data: Path, founding: Sequence[Commit]) -> None:
+def check_seen(seen: Sequence[tuple[str, int, str]], data: Path, creation: Sequence[Commit]) -> None:
     """Check the handler's table against the logs: all events but the first two of each enclave, each once, in order."""
     handed = defaultdict[str, list[tuple[int, str]]](list)
     for enclave, seq, id_ in seen:
         handed[enclave].append((seq, id_))
     with closing(SqliteStore(data / "enc.db")) as store:
-        for commit in founding:
+        for commit in creation:
             ids = [id_.hex() for id_ in store.ids(commit.enclave, 0, EACH + 3)]
             assert len(ids) == EACH + 2
             assert handed.pop(commit.enclave.hex()) == list(enumerate(ids))[2:]

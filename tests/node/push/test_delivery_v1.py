@@ -48,8 +48,8 @@ def at(name: str, url: str = URL) -> Json:
     return {"identity": pub(name), "endpoint": url}
 
 
-def found(node: Served, **state: list[Any]) -> Enclave:
-    return node.found(manifest(SCHEMA, {"Owner": [pub("alice")], **state}))
+def create(node: Served, **state: list[Any]) -> Enclave:
+    return node.create(manifest(SCHEMA, {"Owner": [pub("alice")], **state}))
 
 
 def pushed_seqs(node: Served, name: str, url: str = URL) -> list[int]:
@@ -94,7 +94,7 @@ def test_every_cell_of_p_and_n(node: Served, name: str, end: str) -> None:
     named = {role for entry in schema for role in (entry["role"], *entry.get("target_roles", ()))}
     held = {who: (named | {"Owner"}) & set(roles.split()) for who, roles in PEOPLE.items()}
     roles = sorted(set.union(*held.values()), key=lambda role: (role == "Owner", role))
-    enclave = node.found(manifest(schema, {role: [at(who) for who in held if role in held[who]] for role in roles}))
+    enclave = node.create(manifest(schema, {role: [at(who) for who in held if role in held[who]] for role in roles}))
     types = sorted(set(table) - {"*", *LAST}) + [type_ for type_ in LAST[:2] if type_ in table] + [end]
     pushes: dict[str, list[int]] = {who: [] for who in held}
     notices: dict[str, dict[str, int]] = {who: {} for who in held}
@@ -121,7 +121,7 @@ def test_every_cell_of_p_and_n(node: Served, name: str, end: str) -> None:
 
 
 def test_self_and_node_are_pushed_what_is_theirs(node: Served) -> None:
-    enclave = found(node, Ear=[at("bob"), at("carol"), at("node")])
+    enclave = create(node, Ear=[at("bob"), at("carol"), at("node")])
     mine, report = say(enclave, "mine"), say(enclave, "Report")
     assert pushed_seqs(node, "bob") == [mine.seq]
     assert pushed_seqs(node, "carol") == []
@@ -129,14 +129,14 @@ def test_self_and_node_are_pushed_what_is_theirs(node: Served) -> None:
 
 
 def test_who_is_pushed_an_event_is_not_told_of_it_besides(node: Served) -> None:
-    enclave = found(node, View=[at("vera")], Ear=[at("vera")])
+    enclave = create(node, View=[at("vera")], Ear=[at("vera")])
     message = say(enclave)
     say(enclave, "note")
     assert (pushed_seqs(node, "vera"), notified_types(node, "vera")) == ([message.seq], {"note": 1})
 
 
 def test_edits_go_where_their_target_went_and_are_counted_by_their_own_type(node: Served) -> None:
-    enclave = found(node, View=[at("vera")], Ear=[at("nick")])
+    enclave = create(node, View=[at("vera")], Ear=[at("nick")])
     for _ in range(2):
         message = say(enclave)
     edits = [enclave.send("bob", "Update", text, about(message)).seq for text in ("new", "newer")]
@@ -159,7 +159,7 @@ ENDS: dict[str, tuple[str, str, Any]] = {
 @pytest.mark.parametrize("what", ENDS)
 @pytest.mark.parametrize("by", ["initial_state", "Grant_Push"])
 def test_an_endpoint_lives_from_the_next_event_until_its_role_goes(node: Served, by: str, what: str) -> None:
-    enclave = found(node, **({"View": [at("vera")]} if by == "initial_state" else {}))
+    enclave = create(node, **({"View": [at("vera")]} if by == "initial_state" else {}))
     if by == "Grant_Push":
         say(enclave)
         enclave.send("alice", "Grant_Push", has("vera", "View", endpoint=URL))
@@ -173,7 +173,7 @@ def test_an_endpoint_lives_from_the_next_event_until_its_role_goes(node: Served,
 
 
 def test_a_grant_push_replaces_the_endpoint_and_a_grant_leaves_it(node: Served) -> None:
-    enclave = found(node, View=[at("vera")])
+    enclave = create(node, View=[at("vera")])
     enclave.send("alice", "Grant", has("vera", "View", endpoint=OTHER_URL))
     old = say(enclave)
     enclave.send("alice", "Grant_Push", has("vera", "View", endpoint=OTHER_URL))
@@ -182,7 +182,7 @@ def test_a_grant_push_replaces_the_endpoint_and_a_grant_leaves_it(node: Served) 
 
 
 def test_a_role_that_goes_leaves_the_endpoint_of_another(node: Served) -> None:
-    enclave = found(node, View=[at("vera")], Ear=[at("vera", OTHER_URL)])
+    enclave = create(node, View=[at("vera")], Ear=[at("vera", OTHER_URL)])
     enclave.send("alice", "Revoke", has("vera", "View"))
     say(enclave)
     assert node.store.endpoints(enclave.id) == {(person("vera").public, "Ear"): OTHER_URL}
@@ -190,7 +190,7 @@ def test_a_role_that_goes_leaves_the_endpoint_of_another(node: Served) -> None:
 
 
 def test_an_owner_s_endpoint_goes_with_the_ownership(node: Served) -> None:
-    enclave = node.found(manifest(SCHEMA, {"Owner": [at("alice")]}))
+    enclave = node.create(manifest(SCHEMA, {"Owner": [at("alice")]}))
     move = enclave.send("alice", "Move", change("bob", 0, EAR))
     enclave.send("alice", "Transfer_Owner", {"new_owner": pub("carol")})
     enclave.send("carol", "Move", change("bob", EAR, 0))
@@ -202,7 +202,7 @@ def test_an_owner_s_endpoint_goes_with_the_ownership(node: Served) -> None:
 
 
 def test_a_pull_and_the_deliveries(node: Served) -> None:
-    enclave = found(node, View=[at("vera")], Ear=[at("nick")])
+    enclave = create(node, View=[at("vera")], Ear=[at("nick")])
     message = say(enclave)
     spread(node)
     (batch,) = pull(enclave, "vera", 1)

@@ -17,6 +17,8 @@ from msgspec import structs
 
 from enc.core.primitives.types import Receipt
 from enc.node.config import PushSettings
+from enc.node.push import supervisor
+from enc.node.push.sender_pipe import Alive
 from enc.node.push.supervisor import PushSupervisor
 from enc.node.store.push_interface import DeliveryResult, PushResult
 from enc.node.store.sqlite.store import SqliteStore
@@ -26,7 +28,7 @@ from tests.node import pushing
 from tests.node.api.websocket_peer import Room
 from tests.node.hooks import PATIENCE_S, Hooks
 from tests.node.pushing import CONFIG, PUSHED
-from tests.node.running import RunningNode
+from tests.node.running import RunningNode, children
 from tests.node.served import NODE, Served
 from tests.plain_http import NO_TLS
 
@@ -66,20 +68,6 @@ def register(room: Room, hooks: Hooks, name: str, trait: str = "dataview") -> No
 
 def say(room: Room, count: int = 1) -> list[Receipt]:
     return [room.post(commit) for commit in room.say(count, "bob")]
-
-
-def children(pid: int) -> list[int]:
-    """Return the process ids of the senders that a node has started."""
-    found = []
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdigit():
-            try:
-                stat, command = (entry / "stat").read_text(), (entry / "cmdline").read_bytes()
-            except OSError:
-                continue
-            if b"enc.node.push.sender_process" in command and stat.rpartition(")")[2].split()[1] == str(pid):
-                found.append(int(entry.name))
-    return found
 
 
 class Watched:
@@ -449,7 +437,7 @@ def test_a_delivery_that_ends_while_the_sender_stops_is_kept(tmp_path: Path, hoo
     settled: list[PushResult] = []
     config = structs.replace(CONFIG, data=str(tmp_path), push=PushSettings(interval_s=0.01, require_challenge=False))
     with Served(CONFIG, SqliteStore(config.store_path)) as served:
-        enclave = served.found(PUSHED)
+        enclave = served.create(PUSHED)
         pushing.register(enclave, "vera", "dataview", hooks.url("vera"))
         pushing.say(enclave, "one")
         hooks.hang("vera")
@@ -466,6 +454,51 @@ def test_a_delivery_that_ends_while_the_sender_stops_is_kept(tmp_path: Path, hoo
         served.stop()
         served.store.close()
     assert [(each.push_seq, each.error) for each in settled if isinstance(each, DeliveryResult)] == [(1, "")]
+
+
+def test_a_stopped_sender_is_killed_and_replaced(tmp_path: Path, hooks: Hooks, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its pipes stay open: the node notices that it says nothing."""
+    monkeypatch.setattr(supervisor, "SILENT_S", 5.0)
+    monkeypatch.setattr(supervisor, "ALIVE_S", 0.1)
+    config = structs.replace(CONFIG, data=str(tmp_path), push=PushSettings(interval_s=0.01, require_challenge=False))
+    with Served(CONFIG, SqliteStore(config.store_path)) as served:
+        enclave = served.create(PUSHED)
+        pushing.register(enclave, "vera", "dataview", hooks.url("vera"))
+        pushing.say(enclave, "one")
+        senders = PushSupervisor(config, NODE, lambda: True, served.node._store_results)
+        senders.start()
+        hooks.until(lambda: hooks.numbers("vera") == [1])
+        stopped = senders.pid
+        assert stopped is not None
+        os.kill(stopped, signal.SIGSTOP)
+        pushing.say(enclave, "two")
+        hooks.until(lambda: 2 in hooks.numbers("vera"))
+        assert senders.failures >= 1
+        assert senders.pid != stopped
+        senders.close()
+        served.stop()
+        served.store.close()
+
+
+def test_a_sender_that_waits_shows_that_it_is_alive(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(supervisor, "ALIVE_S", 0.02)
+    heard, read = threading.Semaphore(0), supervisor._Process.read
+
+    def counted(process: Any) -> Any:
+        message = read(process)
+        assert isinstance(message, Alive | None)
+        heard.release()
+        return message
+
+    monkeypatch.setattr(supervisor._Process, "read", counted)
+    config = structs.replace(CONFIG, data=str(tmp_path))
+    SqliteStore(config.store_path).close()
+    senders = PushSupervisor(config, NODE, lambda: True, lambda results: None)
+    senders.start()
+    for _ in range(5):
+        assert heard.acquire(timeout=PATIENCE_S)
+    assert senders.failures == 0
+    senders.close()
 
 
 def test_the_sender_is_not_given_the_node_s_key(tmp_path: Path, hooks: Hooks) -> None:

@@ -53,7 +53,7 @@ def sth(enclave: Enclave) -> bytes:
 
 
 def lived(node: Served) -> Life:
-    enclave = node.found(SMALL)
+    enclave = node.create(SMALL)
     heads = {0: sth(enclave)}
     sent = dict[str, Receipt]()
 

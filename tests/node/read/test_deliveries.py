@@ -50,7 +50,7 @@ def test_anyone_else_sees_their_own(enclave: Enclave) -> None:
 
 
 def test_endpoints_of_other_enclaves_are_not_told_of(node: Served, enclave: Enclave) -> None:
-    other = node.found(PUSHED)
+    other = node.create(PUSHED)
     register(other, "carol", "helper")
     assert names(deliveries_of(other, "alice")) == [(pub("carol"), "helper")]
     assert pub("carol") not in {identity for identity, _ in names(deliveries_of(enclave, "alice"))}

@@ -151,7 +151,7 @@ def test_a_long_queue_is_read_in_steps(enclave: Enclave, monkeypatch: pytest.Mon
     ],
 )
 def test_what_is_malformed(node: Served, body: Json) -> None:
-    error = node.found(CLOSED).denied("vera", "Pull", **body)
+    error = node.create(CLOSED).denied("vera", "Pull", **body)
     assert (error.status, error.code) == (400, "INVALID_QUERY")
 
 
@@ -235,7 +235,7 @@ def test_what_is_kept_no_more_is_absent(node: Served, enclave: Enclave) -> None:
 
 def test_by_any_enclave_of_the_node(node: Served, enclave: Enclave) -> None:
     made = batches_of(enclave, 1)
-    foreign = node.found(CLOSED)
+    foreign = node.create(CLOSED)
     (batch,) = pull(foreign, "vera", 1)
     assert seqs(batch, enclave) == made[0]
     assert foreign.denied("vera", "Query", filter={}).code == "UNAUTHORIZED"
@@ -319,7 +319,7 @@ def test_authors_are_told_apart(node: Served) -> None:
         {"event": "message", "operator": "Sender", "ops": ["P"]},
         {"event": "message", "operator": "dataview", "ops": ["P"]},
     ]
-    enclave = node.found({**PUSHED, "customs": customs})
+    enclave = node.create({**PUSHED, "customs": customs})
     register(enclave, "bob", "dataview")
     own = enclave.send("bob", "message", "mine").seq
     other = enclave.send("carol", "message", "hers").seq
@@ -405,7 +405,7 @@ def test_a_purged_enclave(node: Served) -> None:
 def test_an_enclave_whose_data_goes_while_it_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     store = sqlite(tmp_path)
     with Served(CONFIG, store) as node:
-        enclave, other = room(node), node.found(CLOSED)
+        enclave, other = room(node), node.create(CLOSED)
         say(enclave, "x")
         before = {seq: store.items(enclave.id, seq, 1) for seq in range(9)}
         enclave.send("alice", "Terminate")
@@ -492,7 +492,7 @@ def test_of_many_enclaves_one_is_held_at_a_time(node: Served, monkeypatch: pytes
         most.append(len(alive))
 
     monkeypatch.setattr(Access, "__init__", made)
-    (batch,) = pull(node.found(CLOSED), "vera", 1)
+    (batch,) = pull(node.create(CLOSED), "vera", 1)
     assert len(batch["push"]["enclaves"]) == 3
     assert len(most) == 4
     assert max(most) <= 3  # the policies of the caller's, the previous and the current enclave

@@ -138,7 +138,7 @@ CLUB: Json = {
 
 @pytest.fixture(scope="module")
 def club(node: Served) -> Enclave:
-    enclave = node.found(CLUB)
+    enclave = node.create(CLUB)
     for i in range(60):
         type_ = "news" if i % 10 == 0 else "chat"
         enclave.send("bob", type_, f"{i}")
@@ -200,7 +200,7 @@ def test_who_may_read_something_gets_an_empty_page_where_it_is_not_theirs(club: 
 
 
 def test_edits_are_read_by_whoever_reads_what_they_edit(node: Served) -> None:
-    enclave = node.found(CLUB)
+    enclave = node.create(CLUB)
     news, chat = enclave.send("bob", "news", "n"), enclave.send("bob", "chat", "c")
     gone = enclave.send("bob", "news", "g")
     update = enclave.send("alice", "Update", "n2", about(news))
@@ -214,7 +214,7 @@ def test_edits_are_read_by_whoever_reads_what_they_edit(node: Served) -> None:
 
 
 def test_rights_are_those_of_now_also_for_old_events(node: Served) -> None:
-    enclave = node.found(CLUB)
+    enclave = node.create(CLUB)
     enclave.send("bob", "news", "n")
     assert enclave.seqs("carol") == [1]
     enclave.send("alice", "Move", move("carol", "GUEST", "OUTSIDER"))
@@ -227,7 +227,7 @@ def test_rights_are_those_of_now_also_for_old_events(node: Served) -> None:
 def test_a_closed_gate_takes_reading_away(node: Served) -> None:
     gate = {"alias": "window", "gate": {"operator": ["owner"]}}
     manifest = {**CLUB, "readers": [{"type": "GUEST", "reads": "news", **gate}, {"type": "MEMBER", "reads": "*"}]}
-    enclave = node.found({**manifest, "slots": [], "customs": CLUB["customs"][:2]})
+    enclave = node.create({**manifest, "slots": [], "customs": CLUB["customs"][:2]})
     enclave.send("bob", "news", "n")
     assert enclave.seqs("carol") == [1]
     enclave.send("alice", "Gate", {"alias": "window", "state": "closed"})
@@ -278,7 +278,7 @@ def test_but_nothing_else(life: Life) -> None:
 
 
 def test_who_was_sent_away_reads_no_more(node: Served) -> None:
-    enclave = node.found(SMALL)
+    enclave = node.create(SMALL)
     for text in "abc":
         enclave.send("bob", "message", text)
     assert enclave.ask("bob", "Bundle_Proof", leaf_index=0)["first_seq"] == 0
@@ -304,7 +304,7 @@ def contents(enclave: Enclave) -> dict[int, str | None]:
 def test_updates_and_deletes_take_contents_away(tmp_path: Path) -> None:
     clock, store = Clock(), sqlite(tmp_path)
     with Served(store=store, clock=clock) as node:
-        enclave = node.found(SMALL)
+        enclave = node.create(SMALL)
         first, second, third = (enclave.send("bob", "message", text) for text in "abc")
         one, two = (
             enclave.send("bob", "Update", text, about(first)) for text in ("an edit that goes", "the last edit")
@@ -335,7 +335,7 @@ def test_contents_go_when_their_time_comes(tmp_path: Path) -> None:
     clock, store = Clock(), sqlite(tmp_path)
     when = clock.now + 3_600_000
     with Served(store=store, clock=clock) as node:
-        enclave = node.found(SMALL)
+        enclave = node.create(SMALL)
         first = enclave.send("bob", "message", "for an hour", ("auto-delete", f"{when}"))
         lasting = enclave.send("bob", "message", "for good")
         edited = enclave.send("bob", "message", "for an hour too", ("auto-delete", f"{when}"))
@@ -385,7 +385,7 @@ def test_heads_and_proofs_are_the_same_bytes_after_a_restart(tmp_path: Path) -> 
         ]
 
     with Served(store=store, clock=clock) as node:
-        enclave, fresh = node.found(SMALL), node.found(SMALL)
+        enclave, fresh = node.create(SMALL), node.create(SMALL)
         for text in "abcdef":
             enclave.send("bob", "message", text)
         clock.tick(2_000)
@@ -404,7 +404,7 @@ def test_heads_and_proofs_are_the_same_bytes_after_a_restart(tmp_path: Path) -> 
 
 
 def test_the_time_of_a_head_is_when_the_log_reached_its_size(node: Served) -> None:
-    enclave = node.found(SMALL)
+    enclave = node.create(SMALL)
     for text in "abc":
         last = enclave.send("bob", "message", text)
     by_size = parse_head(sth(enclave))

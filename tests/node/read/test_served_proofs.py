@@ -40,7 +40,7 @@ def test_the_life_has_closed_bundles_of_several_sizes_and_pending_events(life: L
 
 
 def test_every_head_is_bound_to_its_enclave(life: Life) -> None:
-    other = life.enclave.node.found(SMALL)
+    other = life.enclave.node.create(SMALL)
     for wire in life.heads.values():
         head = parse_head(wire)
         check_bound_head(head, NODE.public, life.enclave.id)
@@ -126,14 +126,14 @@ def test_the_bundles_hold_every_event_in_order(life: Life) -> None:
 
 def test_an_event_of_another_enclave_or_of_none_is_not_found(life: Life) -> None:
     node = life.enclave.node
-    other = node.found(SMALL)
+    other = node.create(SMALL)
     for enclave, event_id in ((other, life.events[1].id), (life.enclave, bytes(32))):
         error = enclave.denied("bob", "Bundle_Proof", event_id=event_id.hex())
         assert (error.status, error.code) == (404, "EVENT_NOT_FOUND")
 
 
 def test_how_long_a_pending_event_waits(node: Served) -> None:
-    enclave = node.found(SMALL)
+    enclave = node.create(SMALL)
     event = enclave.send("bob", "message", "x")
     asked = {"event_id": event.id.hex()}
     for wait, left in ((0, 4999), (4998, 1)):
@@ -226,7 +226,7 @@ def test_a_batch_is_the_same_proofs_under_one_root(life: Life, when: Json) -> No
 
 def test_sizes_that_the_log_never_had(life: Life) -> None:
     node = life.enclave.node
-    fresh = node.found(SMALL)
+    fresh = node.create(SMALL)
     key = {"namespace": "rbac", "key": pub("bob")}
     for enclave, sizes in ((life.enclave, [0, life.size + 1, 2**53 - 1]), (fresh, [0, 1])):
         for size in sizes:
@@ -281,7 +281,7 @@ def test_a_query_with_proofs(life: Life) -> None:
 
 
 def test_a_query_with_proofs_before_the_first_bundle_is_closed(node: Served) -> None:
-    enclave = node.found(SMALL)
+    enclave = node.create(SMALL)
     answer = enclave.ask("bob", "Query", filter={}, proof=True)
     assert [item["proof"] for item in answer["events"]] == [None]
     check_bound_head(parse_head(encode(answer["sth"])), NODE.public, enclave.id)

@@ -42,7 +42,7 @@ MANIFEST = {
 def enclave(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Enclave]:
     store = sqlite(tmp_path_factory.mktemp("slots"))
     with Served(store=store) as node:
-        enclave = node.found(MANIFEST)
+        enclave = node.create(MANIFEST)
         for who in ("alice", "carol"):
             enclave.send(who, "Own", {"key": "vote", "value": "no"})
             enclave.send(who, "Own", {"key": "profile", "value": who})
@@ -122,6 +122,6 @@ def test_a_key_is_not_proved_under_the_name_of_another_slot(enclave: Enclave) ->
 def test_an_enclave_without_own_slots_has_none_to_hide(tmp_path: Path) -> None:
     store = sqlite(tmp_path)
     with Served(store=store) as node:
-        enclave = node.found({**MANIFEST, "slots": []})
+        enclave = node.create({**MANIFEST, "slots": []})
         assert enclave.ask("eve", "State_Proof", **own("alice", "vote"))["v"] is None
     store.close()

@@ -22,21 +22,21 @@ from enc.node.store.store_interface import Store, Usage
 from enc.runtime.rate_limit import RateLimiter
 from enc.testing.memory_store import MemoryStore
 from tests.core.world import LIFETIME, START, person, pub
-from tests.node.admission_setup import admitting, codes, founds, outcome
+from tests.node.admission_setup import admitting, codes, outcome, try_create
 from tests.node.served import NODE, SMALL, Clock, Served, bad, good, sqlite
 from tests.node.store_host import Host
 
-# Who may found enclaves
+# Who may create enclaves
 
 
 @pytest.mark.parametrize(
     ("create", "allow", "may"), [("open", (), "alice bob"), ("allowlist", (pub("bob"),), "bob"), ("closed", (), "")]
 )
-def test_who_may_found(create: str, allow: tuple[str, ...], may: str) -> None:
+def test_who_may_create(create: str, allow: tuple[str, ...], may: str) -> None:
     with Served(admitting(create=create, allow=allow)) as node:
         assert good(node.get("/info"))["create"] == create
         for name in ("alice", "bob"):
-            found = founds(node, name)
+            found = try_create(node, name)
             if name in may.split():
                 assert isinstance(found, Receipt)
             else:
@@ -48,13 +48,13 @@ def test_who_may_found(create: str, allow: tuple[str, ...], may: str) -> None:
 def test_an_allowlist_without_names_and_a_name_without_an_allowlist_allow_nobody() -> None:
     for settings in ({"create": "allowlist"}, {"create": "closed", "allow": (pub("alice"),)}):
         with Served(admitting(**settings)) as node:
-            assert codes([founds(node, "alice")]) == ["UNAUTHORIZED"]
+            assert codes([try_create(node, "alice")]) == ["UNAUTHORIZED"]
 
 
-def test_a_node_that_founds_nothing_goes_on_with_what_it_has() -> None:
+def test_a_node_that_creates_nothing_goes_on_with_what_it_has() -> None:
     store, clock = MemoryStore(), Clock()
     with Served(store=store, clock=clock) as node:
-        enclave = node.found(SMALL)
+        enclave = node.create(SMALL)
     with Served(admitting(create="closed"), store, clock) as node:
         enclave.node = node
         assert enclave.send("bob", "message", "still here").seq == 1
@@ -92,7 +92,7 @@ def test_a_manifest_with_the_id_of_another_enclave_is_rejected_before_that_is_lo
 
 def test_no_state_is_loaded_for_a_commit_without_a_signature(tmp_path: Path) -> None:
     store = SqliteStore(tmp_path / "enc.db")
-    enclave = Host(store).found()
+    enclave = Host(store).create()
     validator = make_validator(Unloaded(store), store)
     commit = build_commit(person("alice"), enclave, "message", "hello", START + LIFETIME)
     assert validator.check_before_signature(commit) is None
@@ -115,41 +115,41 @@ def test_the_signature_is_checked_before_the_operators_list() -> None:
 
 def test_a_quota_of_enclaves() -> None:
     with Served(admitting(max_enclaves=2)) as node:
-        assert codes([founds(node, "alice", n) for n in range(3)]) == ["", "", "UNAUTHORIZED"]
-        assert codes([founds(node, "bob")]) == [""]
-        enclave = node.found(SMALL, "carol")
-        assert enclave.send("alice", "message", "writing is no founding").seq == 1
+        assert codes([try_create(node, "alice", n) for n in range(3)]) == ["", "", "UNAUTHORIZED"]
+        assert codes([try_create(node, "bob")]) == [""]
+        enclave = node.create(SMALL, "carol")
+        assert enclave.send("alice", "message", "writing creates nothing").seq == 1
 
 
 def test_who_has_more_enclaves_than_a_lowered_quota_goes_on_writing() -> None:
     clock, store = Clock(), MemoryStore()
     with Served(store=store, clock=clock) as node:
-        enclave, _ = node.found(SMALL), node.found(SMALL)
+        enclave, _ = node.create(SMALL), node.create(SMALL)
     with Served(admitting(max_enclaves=1), store, clock) as node:
         enclave.node = node
         assert enclave.send("alice", "message", "x").seq == 1
-        assert codes([founds(node, "alice")]) == ["UNAUTHORIZED"]
+        assert codes([try_create(node, "alice")]) == ["UNAUTHORIZED"]
 
 
 def test_a_quota_of_enclaves_comes_back_when_one_is_gone() -> None:
     config = replace(admitting(max_enclaves=1), retention=RetentionSettings(purge_after_s=60))
     with Served(config) as node:
-        enclave = node.found(SMALL)
+        enclave = node.create(SMALL)
         enclave.send("alice", "Terminate")
-        assert codes([founds(node, "alice")]) == ["UNAUTHORIZED"]
+        assert codes([try_create(node, "alice")]) == ["UNAUTHORIZED"]
         node.clock.tick(61_000)
         node.settle()
-        assert codes([founds(node, "alice")]) == [""]
+        assert codes([try_create(node, "alice")]) == [""]
 
 
 def test_a_quota_of_events() -> None:
     with Served(admitting(max_events=3)) as node:
-        enclave, other = node.found(SMALL), node.found(SMALL, "carol")
+        enclave, other = node.create(SMALL), node.create(SMALL, "carol")
         assert [enclave.send("alice", "message", "x").seq, other.send("alice", "message", "y").seq] == [1, 1]
         error = enclave.refused("alice", "message", "z")
         assert (error.status, error.code) == (403, "UNAUTHORIZED")
         assert "quota" in error.message
-        assert codes([founds(node, "alice")]) == ["UNAUTHORIZED"]
+        assert codes([try_create(node, "alice")]) == ["UNAUTHORIZED"]
         assert enclave.refused("mallory", "message").code == "UNAUTHORIZED"
         assert [enclave.send("bob", "message", "x").seq for _ in range(3)] == [2, 3, 4]
 
@@ -157,7 +157,7 @@ def test_a_quota_of_events() -> None:
 def test_a_quota_of_bytes_counts_contents_in_utf8() -> None:
     clock, store = Clock(), MemoryStore()
     with Served(store=store, clock=clock) as node:
-        enclave = node.found(SMALL, "carol")
+        enclave = node.create(SMALL, "carol")
     with Served(admitting(max_bytes=10), store, clock) as node:
         enclave.node = node
         enclave.send("bob", "message", "ééé")
@@ -166,14 +166,14 @@ def test_a_quota_of_bytes_counts_contents_in_utf8() -> None:
         assert enclave.refused("bob", "message", "1").code == "UNAUTHORIZED"
         enclave.send("bob", "message", "")
         assert store.usage(person("bob").public) == Usage(0, 3, 10)
-        assert codes([founds(node, "dave")]) == ["UNAUTHORIZED"]  # a Manifest has a content too
+        assert codes([try_create(node, "dave")]) == ["UNAUTHORIZED"]  # a Manifest has a content too
         assert store.usage(person("dave").public) == Usage()
 
 
 def test_quotas_hold_after_a_restart(tmp_path: Path) -> None:
     clock, store = Clock(), sqlite(tmp_path)
     with Served(admitting(max_events=2), store, clock) as node:
-        enclave = node.found(SMALL)
+        enclave = node.create(SMALL)
         enclave.send("bob", "message", "x")
     store.close()
     store = sqlite(tmp_path)
@@ -189,9 +189,9 @@ def test_quotas_hold_after_a_restart(tmp_path: Path) -> None:
 )
 def test_quotas_hold_inside_one_batch(quota: Quota, accepted: int) -> None:
     store, outcomes = MemoryStore(), list[CommitOutcome]()
-    founding = Sequencer(store, NODE, lambda: START, deliver=outcomes.extend)
+    creation = Sequencer(store, NODE, lambda: START, deliver=outcomes.extend)
     manifest = build_manifest(person("alice"), compact_json(SMALL), START + LIFETIME)
-    founding.run_once([AdmittedCommit(manifest)])
+    creation.run_once([AdmittedCommit(manifest)])
     sequencer = Sequencer(store, NODE, lambda: START, deliver=outcomes.extend, settings=SequencerSettings(quota=quota))
 
     def commits(name: str, count: int) -> list[AdmittedCommit]:
@@ -222,7 +222,7 @@ def test_a_batch_that_could_not_be_written_counts_nothing(monkeypatch: pytest.Mo
         raise Unavailable("no disk")
 
     with Served(admitting(max_events=2)) as node:
-        enclave = node.found(SMALL)
+        enclave = node.create(SMALL)
         with monkeypatch.context() as broken:
             broken.setattr(node.store, "write", fail)
             assert enclave.refused("bob", "message").code == "UNAVAILABLE"
@@ -237,7 +237,7 @@ SLOW = NodeConfig(port=0, rates=RateSettings(identity_per_s=0.5, identity_burst=
 
 def test_a_rate_for_each_identity() -> None:
     with Served(SLOW) as node:
-        enclave = node.found(SMALL)
+        enclave = node.create(SMALL)
         enclave.send("alice", "message", "the second")
         error = enclave.refused("alice", "message", "the third")
         assert (error.status, error.code) == (429, "RATE_LIMITED")
@@ -250,7 +250,7 @@ def test_a_rate_for_each_identity() -> None:
 
 def test_asking_and_writing_draw_on_one_rate() -> None:
     with Served(SLOW) as node:
-        enclave = node.found(SMALL, "carol")
+        enclave = node.create(SMALL, "carol")
         assert enclave.seqs("bob") == [0]
         enclave.send("bob", "message", "x")
         for type_, body in (("Query", {"filter": {}}), ("Bundle_Proof", {"leaf_index": 0}), ("Checkpoint", {})):
@@ -262,7 +262,7 @@ def test_asking_and_writing_draw_on_one_rate() -> None:
 
 def test_nobody_can_use_up_anothers_rate() -> None:
     with Served(SLOW) as node:
-        enclave = node.found(SMALL, "carol")
+        enclave = node.create(SMALL, "carol")
         forged = wire_commit(enclave.commit("bob", "message", "x"))
         request = enclave.request("bob", "Query", filter={})
         for _ in range(5):
@@ -276,7 +276,7 @@ def test_nobody_can_use_up_anothers_rate() -> None:
 def test_a_rate_for_each_address(path: str) -> None:
     config = NodeConfig(port=0, rates=RateSettings(identity_per_s=0, address_per_s=1, address_burst=3))
     with Served(config) as node:
-        enclave = node.found(SMALL)
+        enclave = node.create(SMALL)
         path = path.format(enclave=enclave.id.hex())
         assert [node.get(path).status_code == 429 for _ in range(4)] == [False, False, True, True]
         assert bad(node.get(path)).context == {"retry_after_ms": 1000}
@@ -290,5 +290,5 @@ def test_a_rate_for_each_address(path: str) -> None:
 def test_development_lifts_the_rates() -> None:
     rates = RateSettings(identity_per_s=1, identity_burst=1, address_per_s=1, address_burst=1)
     with Served(NodeConfig(port=0, dev=True, rates=rates)) as node:
-        enclave = node.found(SMALL)
+        enclave = node.create(SMALL)
         assert [enclave.send("alice", "message").seq for _ in range(5)] == [1, 2, 3, 4, 5]

@@ -150,7 +150,7 @@ def node(tmp_path: Path) -> Iterator[Served]:
 
 @pytest.fixture
 def enclave(node: Served) -> Enclave:
-    return node.found(SMALL)
+    return node.create(SMALL)
 
 
 def test_a_clock_that_jumped_and_was_corrected_stops_nothing(node: Served, enclave: Enclave) -> None:
@@ -180,10 +180,10 @@ def test_a_health_check_and_an_idle_node_record_no_time(node: Served, enclave: E
 
 
 def test_a_closed_bundle_records_its_deadline_and_an_event_the_time(node: Served, enclave: Enclave) -> None:
-    founded = node.store.clock()
+    created = node.store.clock()
     node.clock.tick(MINUTE)
     node.settle()
-    assert node.store.clock() == founded + 5000
+    assert node.store.clock() == created + 5000
     enclave.send("bob", "message", "x")
     assert node.store.clock() == node.clock.now
 

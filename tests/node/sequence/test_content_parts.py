@@ -67,7 +67,7 @@ def test_the_most_is_accepted(type_: str, most: int) -> None:
 
 def test_a_node_refuses_it() -> None:
     with Served() as node:
-        enclave = node.found(SMALL)
+        enclave = node.create(SMALL)
         commit = enclave.commit("alice", "AC_Bundle", JUNK["numbers"])
         refusal = bad(node.post(wire_commit(commit)))
         assert refusal.code == "INVALID_COMMIT"

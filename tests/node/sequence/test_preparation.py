@@ -256,7 +256,7 @@ def test_a_prepared_bundle_has_the_effects_of_one_that_is_not(judged: list[str])
     roots = list[Any]()
     for prepares in (False, True):
         host = Host(MemoryStore())
-        enclave = host.found(moves=MOVES)
+        enclave = host.create(moves=MOVES)
         commit = bundle(host, enclave, "alice")
         result = outcome(host, prepared(host, commit) if prepares else [AdmittedCommit(commit)])
         assert isinstance(result, Receipt)
@@ -269,7 +269,7 @@ def test_a_prepared_bundle_has_the_effects_of_one_that_is_not(judged: list[str])
 
 def test_its_leaves_are_hashed_before_its_turn(monkeypatch: pytest.MonkeyPatch) -> None:
     host = Host(MemoryStore())
-    enclave = host.found(moves=MOVES, bundle={"size": 1, "timeout": 1000})
+    enclave = host.create(moves=MOVES, bundle={"size": 1, "timeout": 1000})
     sparse_merkle._leaf_at_mark.cache_clear()
     ready = prepared(host, bundle(host, enclave, "alice"))
     before = sparse_merkle._leaf_at_mark.cache_info().misses
@@ -279,7 +279,7 @@ def test_its_leaves_are_hashed_before_its_turn(monkeypatch: pytest.MonkeyPatch) 
 
 def test_what_only_extends_the_log_meanwhile_does_not_matter(judged: list[str]) -> None:
     host = Host(MemoryStore())
-    enclave = host.found(moves=MOVES)
+    enclave = host.create(moves=MOVES)
     ready = prepared(host, bundle(host, enclave, "alice"))
     host.send(enclave, "bob", "note", "hello")
     assert isinstance(outcome(host, ready), Receipt)
@@ -288,7 +288,7 @@ def test_what_only_extends_the_log_meanwhile_does_not_matter(judged: list[str]) 
 
 def test_what_changes_a_right_meanwhile_is_judged_anew(judged: list[str]) -> None:
     host = Host(MemoryStore())
-    enclave = host.found(moves=MOVES)
+    enclave = host.create(moves=MOVES)
     ready = prepared(host, bundle(host, enclave, "alice"))
     host.send(enclave, "alice", "Move", {"target": pub("guest 7"), "from": "OUTSIDER", "to": "MEMBER"})
     result = outcome(host, ready)
@@ -299,7 +299,7 @@ def test_what_changes_a_right_meanwhile_is_judged_anew(judged: list[str]) -> Non
 
 def test_a_long_slot_waits_for_its_turn_and_is_judged_then(judged: list[str]) -> None:
     host = Host(MemoryStore())
-    enclave = host.found()
+    enclave = host.create()
     slot = host.commit(enclave, "alice", "Shared", {"key": "topic", "value": "x" * MIN_SIZES["Shared"]})
     (ready,) = prepared(host, slot)
     assert ready.judgement is None
@@ -309,7 +309,7 @@ def test_a_long_slot_waits_for_its_turn_and_is_judged_then(judged: list[str]) ->
 
 def test_a_rejection_is_prepared_too(judged: list[str]) -> None:
     host = Host(MemoryStore())
-    enclave = host.found(moves=MOVES)
+    enclave = host.create(moves=MOVES)
     result = outcome(host, prepared(host, bundle(host, enclave, "eve")))
     assert isinstance(result, EncError)
     assert (result.code, judged) == ("AC_BUNDLE_FAILED", [])
@@ -317,7 +317,7 @@ def test_a_rejection_is_prepared_too(judged: list[str]) -> None:
 
 def test_a_prepared_commit_twice_is_a_duplicate() -> None:
     host = Host(MemoryStore())
-    enclave = host.found(moves=MOVES)
+    enclave = host.create(moves=MOVES)
     commit = bundle(host, enclave, "alice")
     ready = prepared(host, commit) + prepared(host, commit)
     host.sequencer.run_once(ready)
@@ -340,7 +340,7 @@ def test_a_manifest_with_many_members(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_the_thread_prepares_and_finishes_before_it_stops() -> None:
     host = Host(MemoryStore())
-    enclave = host.found(moves=MOVES)
+    enclave = host.create(moves=MOVES)
     host.outcomes.clear()
     commits = [bundle(host, enclave, "alice", first=60 * i) for i in range(3)]
     for commit in commits:

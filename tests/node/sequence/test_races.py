@@ -82,7 +82,7 @@ async def from_many(node: RunningNode, commit: Commit, count: int) -> list[Json]
         return await asyncio.gather(*(send(ws) for ws in peers))
 
 
-async def test_one_manifest_from_many_connections_founds_one_enclave(node: RunningNode) -> None:
+async def test_one_manifest_from_many_connections_creates_one_enclave(node: RunningNode) -> None:
     content = compact_json({**ROOM, "meta": {"race": now()}})
     manifest = build_manifest(person("alice"), content, now() + 60_000)
     outcomes = await from_many(node, manifest, 20)

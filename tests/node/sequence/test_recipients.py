@@ -11,7 +11,7 @@ from enc.node.sequence import recipients as module
 from enc.node.store.push_interface import Endpoints, Recipients
 from enc.testing.memory_store import MemoryStore
 from tests.core.world import give, init, move, person
-from tests.node.push_host import OTHER, found, listen, pushed, say
+from tests.node.push_host import OTHER, create, listen, pushed, say
 from tests.node.store_host import Host
 
 
@@ -62,7 +62,7 @@ def audiences(host: Host) -> list[Recipients]:
 
 
 def test_an_enclave_without_endpoints_is_asked_for_once(host: CountingHost, judged: list[int]) -> None:
-    enclave = found(host)
+    enclave = create(host)
     for _ in range(5):
         say(host, enclave, 3)
     host.send(enclave, "alice", "Grant", give("vera", "view"))
@@ -73,7 +73,7 @@ def test_an_enclave_without_endpoints_is_asked_for_once(host: CountingHost, judg
 
 
 def test_each_kind_of_event_is_judged_once_until_rights_change(host: CountingHost, judged: list[int]) -> None:
-    enclave = found(host, init=init(alice="MEMBER owner", bob="MEMBER", carol="MEMBER"))
+    enclave = create(host, init=init(alice="MEMBER owner", bob="MEMBER", carol="MEMBER"))
     for i in range(20):
         listen(host, enclave, f"v{i}", "view", f"https://{i}.example/")
     judged.clear()
@@ -96,7 +96,7 @@ def test_each_kind_of_event_is_judged_once_until_rights_change(host: CountingHos
 
 
 def test_equal_audiences_are_one_object(host: CountingHost) -> None:
-    enclave = found(host)
+    enclave = create(host)
     listen(host, enclave, "bob")
     host.steps.clear()
     say(host, enclave, 1, by="alice")
@@ -106,7 +106,7 @@ def test_equal_audiences_are_one_object(host: CountingHost) -> None:
 
 
 def test_what_a_failed_batch_did_is_forgotten(host: CountingHost) -> None:
-    enclave = found(host)
+    enclave = create(host)
     listen(host, enclave, "vera")
     host.store.fails = True
     commits = [
@@ -122,7 +122,7 @@ def test_what_a_failed_batch_did_is_forgotten(host: CountingHost) -> None:
 
 
 def test_an_endpoint_of_an_enclave_that_had_none(host: CountingHost) -> None:
-    enclave = found(host)
+    enclave = create(host)
     say(host, enclave, 1)
     host.store.fails = True
     host.run(host.commit(enclave, "alice", "Grant", give("vera", "view", endpoint=OTHER)))
@@ -137,7 +137,7 @@ def test_an_endpoint_of_an_enclave_that_had_none(host: CountingHost) -> None:
 def test_an_event_whose_audience_cannot_be_told_is_refused_alone(
     host: CountingHost, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    enclave = found(host)
+    enclave = create(host)
     listen(host, enclave, "vera")
     honest = policy_types.recipients
 
@@ -157,7 +157,7 @@ def test_few_enclaves_and_answers_are_remembered(host: CountingHost, monkeypatch
     monkeypatch.setattr(module, "MAX_WITHOUT_ENDPOINTS", 2)
     monkeypatch.setattr(module, "MAX_ENDPOINTS", 4)
     monkeypatch.setattr(module, "MAX_ANSWERS", 2)
-    enclaves = [found(host, str(i)) for i in range(8)]
+    enclaves = [create(host, str(i)) for i in range(8)]
     for enclave in enclaves[:5]:
         listen(host, enclave, "vera")
         listen(host, enclave, "nick", "watch")

@@ -14,7 +14,7 @@ from enc.node.store.sqlite.store import SqliteStore
 from enc.node.store.store_interface import Store
 from enc.testing.memory_store import MemoryStore
 from tests.core.world import give
-from tests.node.push_host import OTHER, URL, found, listen, pushed, say
+from tests.node.push_host import OTHER, URL, create, listen, pushed, say
 from tests.node.store_host import Host
 
 
@@ -28,7 +28,7 @@ def host(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Host]:
 def test_eviction_inside_a_batch_loses_an_event(host: Host, monkeypatch: Any) -> None:
     """A registers an endpoint, B's endpoints evict A from the cache, then A has an event: all in one transaction."""
     monkeypatch.setattr(module, "MAX_ENDPOINTS", 2)
-    a, b = found(host, "a"), found(host, "b")
+    a, b = create(host, "a"), create(host, "b")
     for name in ("bob", "carol"):
         listen(host, b, name)
     host.sequencer._recipients.forget(b)
@@ -44,7 +44,7 @@ def test_eviction_inside_a_batch_loses_an_event(host: Host, monkeypatch: Any) ->
 def test_eviction_inside_a_batch_sends_to_an_endpoint_that_is_gone(host: Host, monkeypatch: Any) -> None:
     """vera's URL is replaced, A is evicted, and A's next event must not go to the old URL."""
     monkeypatch.setattr(module, "MAX_ENDPOINTS", 2)
-    a, b = found(host, "a"), found(host, "b")
+    a, b = create(host, "a"), create(host, "b")
     listen(host, a, "vera", url=URL)
     for name in ("bob", "carol"):
         listen(host, b, name)
@@ -60,7 +60,7 @@ def test_eviction_inside_a_batch_sends_to_an_endpoint_that_is_gone(host: Host, m
 
 def test_a_step_that_failed_leaves_no_rights_behind(host: Host, monkeypatch: Any) -> None:
     """The Grant that would give vera P fails because its recipients cannot be computed; it leaves no rights behind."""
-    enclave = found(host)
+    enclave = create(host)
     listen(host, enclave, "vera", "ear")  # has no P on messages
     honest = policy_types.recipients
 

@@ -37,7 +37,7 @@ def host() -> Host:
 
 
 def test_a_batch_is_ordered_as_it_came_and_each_sees_the_ones_before(host: Host) -> None:
-    enclave = host.found()
+    enclave = host.create()
     first = host.commit(enclave, "alice", "message", "one")
     refused = host.commit(enclave, "eve", "message", "two")
     last = host.commit(enclave, "alice", "message", "three")
@@ -58,7 +58,7 @@ def test_an_unknown_enclave(host: Host) -> None:
 
 
 def test_a_duplicate_gets_the_receipt_of_the_first(host: Host) -> None:
-    enclave = host.found()
+    enclave = host.create()
     commit = host.commit(enclave, "alice", "message", "once")
     (receipt,) = host.run(commit)
     for again in (host.run(commit), host.run(commit, commit)):
@@ -69,7 +69,7 @@ def test_a_duplicate_gets_the_receipt_of_the_first(host: Host) -> None:
 
 
 def test_a_duplicate_within_one_batch(host: Host) -> None:
-    enclave = host.found()
+    enclave = host.create()
     commit = host.commit(enclave, "alice", "message", "once")
     receipt, again = host.run(commit, commit)
     assert isinstance(receipt, Receipt)
@@ -77,7 +77,7 @@ def test_a_duplicate_within_one_batch(host: Host) -> None:
 
 
 def test_a_duplicate_by_another_signature_gets_no_receipt(host: Host) -> None:
-    enclave = host.found()
+    enclave = host.create()
     args = (person("alice"), enclave, "message", "once", host.now + 60_000)
     host.run(build_commit(*args))
     (again,) = host.run(build_commit(*args, alg="ecdsa"))
@@ -86,7 +86,7 @@ def test_a_duplicate_by_another_signature_gets_no_receipt(host: Host) -> None:
 
 
 def test_a_manifest_twice_is_a_duplicate_and_another_exists(host: Host) -> None:
-    enclave = host.found()
+    enclave = host.create()
     first = host.store.events(enclave, 0, 1)[0]
     same = build_manifest(person("alice"), first.content or "", first.exp)
     later = build_manifest(person("alice"), first.content or "", first.exp + 1)
@@ -94,7 +94,7 @@ def test_a_manifest_twice_is_a_duplicate_and_another_exists(host: Host) -> None:
 
 
 def test_time_never_falls_and_a_late_commit_expires(host: Host) -> None:
-    enclave = host.found()
+    enclave = host.create()
     old = host.commit(enclave, "alice", "message", "in time")
     host.now += 200_000
     (outcome,) = host.run(old)
@@ -105,7 +105,7 @@ def test_time_never_falls_and_a_late_commit_expires(host: Host) -> None:
 
 
 def test_a_clock_set_back_stops_sequencing_also_after_a_restart(host: Host) -> None:
-    enclave = host.found()
+    enclave = host.create()
     host.send(enclave, "alice", "message", "now")
     restarted = Host(host.store)
     for each in (host, restarted):
@@ -116,7 +116,7 @@ def test_a_clock_set_back_stops_sequencing_also_after_a_restart(host: Host) -> N
 
 
 def test_idle_bundles_are_sealed_and_heads_signed(host: Host) -> None:
-    enclave = host.found()
+    enclave = host.create()
     host.now = START + 999
     host.run()
     assert host.store.head(enclave) is None
@@ -135,7 +135,7 @@ def sealed(host: Host, enclaves: list[bytes]) -> int:
 
 
 def test_after_a_slice_of_sealing_commits_come_first(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
-    enclaves = [host.found(meta={"n": n}) for n in range(3)]
+    enclaves = [host.create(meta={"n": n}) for n in range(3)]
     host.now += 2_000
     monkeypatch.setattr(sequencer_module, "SEAL_S", -1.0)
     monkeypatch.setattr(sequencer_module, "SEAL_PAUSE_S", 1e9)
@@ -158,7 +158,7 @@ def test_to_seal_bundles_of_enclaves_that_left_memory_no_rules_are_parsed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     host = Host(SqliteStore(tmp_path / "enc.db"))
-    enclaves = [host.found(meta={"n": n}) for n in range(3)]
+    enclaves = [host.create(meta={"n": n}) for n in range(3)]
     unload(host, *enclaves[:2])
     host.now += 2_000
     with monkeypatch.context() as patch:
@@ -175,7 +175,7 @@ def test_to_seal_bundles_of_enclaves_that_left_memory_no_rules_are_parsed(
 
 def test_a_state_that_was_loaded_while_its_bundle_was_sealed_is_loaded_again(tmp_path: Path) -> None:
     host = Host(SqliteStore(tmp_path / "enc.db"))
-    enclave, states = host.found(), host.sequencer._states
+    enclave, states = host.create(), host.sequencer._states
     unload(host, enclave)
     load, calls = host.store.load, list[bytes]()
 
@@ -204,7 +204,7 @@ def test_nothing_is_told_before_it_is_written() -> None:
     host = Host(Watched())
     host.sequencer._deliver = lambda outcomes: order.append("deliver")
     host.sequencer._publish = lambda steps: order.append("publish")
-    host.found()
+    host.create()
     assert order == ["write", "deliver", "publish"]
 
 
@@ -219,7 +219,7 @@ def test_a_failed_write_is_told_to_all_and_published_to_none() -> None:
 
     store = Failing()
     host = Host(store)
-    enclave = host.found()
+    enclave = host.create()
     published = len(host.steps)
     commits = [host.commit(enclave, "alice", "message", str(i)) for i in range(3)]
     store.broken = True
@@ -240,7 +240,7 @@ def test_a_store_that_cannot_be_read_is_told_to_all_and_the_sequencer_goes_on() 
 
     store = Failing()
     host = Host(store)
-    enclave = host.found()
+    enclave = host.create()
     commit = host.commit(enclave, "alice", "message", "one")
     store.broken = True
     assert [type(outcome) for outcome in host.run(commit)] == [Unavailable]
@@ -251,7 +251,7 @@ def test_a_store_that_cannot_be_read_is_told_to_all_and_the_sequencer_goes_on() 
 def test_idle_enclaves_leave_memory_and_come_back(host: Host) -> None:
     directory = StateCache(host.store, capacity=2)
     host.sequencer = Sequencer(host.store, NODE, lambda: host.now, deliver=host.outcomes.extend, states=directory)
-    enclaves = [host.found(meta={"n": i}) for i in range(5)]
+    enclaves = [host.create(meta={"n": i}) for i in range(5)]
     assert len(directory) == 2
     for enclave in enclaves:
         assert host.send(enclave, "alice", "message", "still here").seq == 1
@@ -261,16 +261,16 @@ def test_heavy_manifests_leave_memory_sooner(host: Host, monkeypatch: pytest.Mon
     monkeypatch.setattr(directory_module, "MAX_WEIGHT", 5_000)
     directory = StateCache(host.store)
     host.sequencer = Sequencer(host.store, NODE, lambda: host.now, deliver=host.outcomes.extend, states=directory)
-    light = [host.found(meta={"n": i}) for i in range(3)]
+    light = [host.create(meta={"n": i}) for i in range(3)]
     assert len(directory) == 3
-    heavy = host.found(meta={"text": "x" * 3_900, "half": 0.5})
+    heavy = host.create(meta={"text": "x" * 3_900, "half": 0.5})
     assert len(directory) == 1
     for enclave in (*light, heavy):
         assert host.send(enclave, "alice", "message", "still here").seq == 1
 
 
 def test_a_reader_that_loaded_before_a_write_does_not_put_the_old_state_back(host: Host) -> None:
-    enclave = host.found()
+    enclave = host.create()
     directory = StateCache(host.store)
     old = directory.get(enclave)
     host.send(enclave, "alice", "message", "later")
@@ -282,8 +282,28 @@ def test_a_reader_that_loaded_before_a_write_does_not_put_the_old_state_back(hos
     assert directory.get(enclave) is new
 
 
+def test_a_state_that_was_read_before_a_write_does_not_follow_one_that_left_memory(host: Host) -> None:
+    enclave, states = host.create(), host.sequencer._states
+    states.forget(enclave)
+    load, calls = host.store.load, list[bytes]()
+
+    def slow_load(enclave: bytes, policy: Policy | None = None) -> EnclaveState | None:
+        calls.append(enclave)
+        loaded = load(enclave, policy)
+        if len(calls) == 1:
+            host.send(enclave, "alice", "message", "meanwhile")
+            states._states.clear()  # it is evicted
+            states._weights.clear()
+        return loaded
+
+    host.store.load = slow_load  # type: ignore[method-assign]
+    state = states.get(enclave)
+    assert state is not None
+    assert state.seq == 1
+
+
 def test_the_store_may_fail_before_anything_is_judged(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
-    enclave = host.found()
+    enclave = host.create()
     commit = host.commit(enclave, "alice", "message", "one")
 
     def fail(commits: object) -> None:
@@ -296,7 +316,7 @@ def test_the_store_may_fail_before_anything_is_judged(host: Host, monkeypatch: p
 
 
 def test_a_held_enclave_takes_nothing_but_a_migrate_until_the_hold_is_over(host: Host) -> None:
-    enclave, other = host.found(), host.found(meta={"n": 1})
+    enclave, other = host.create(), host.create(meta={"n": 1})
     found = host.sequencer.checkpoint(enclave, 5_000)
     assert found.seq == 0
     (held,) = host.run(host.commit(enclave, "alice", "message", "now"))
@@ -311,7 +331,7 @@ def test_a_held_enclave_takes_nothing_but_a_migrate_until_the_hold_is_over(host:
 
 
 def test_a_hold_is_never_longer_than_its_maximum(host: Host) -> None:
-    enclave = host.found()
+    enclave = host.create()
     host.sequencer.checkpoint(enclave, 10 * MAX_HOLD_MS)
     host.now += MAX_HOLD_MS
     assert host.send(enclave, "alice", "message", "after").seq == 1
@@ -320,10 +340,10 @@ def test_a_hold_is_never_longer_than_its_maximum(host: Host) -> None:
 def test_a_probe_writes_and_fails_where_the_store_or_the_clock_does(
     host: Host, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    host.found()
-    founded, host.now = host.now, host.now + 1_000
+    host.create()
+    created, host.now = host.now, host.now + 1_000
     host.sequencer.probe()
-    assert host.store.clock() == founded, "only what is written needs a time"
+    assert host.store.clock() == created, "only what is written needs a time"
 
     def fail(steps: object, clock: int) -> None:
         raise Unavailable("no disk")
@@ -364,7 +384,7 @@ def test_calls_after_the_stop_are_unavailable() -> None:
 
 
 def test_an_enclave_that_cannot_be_sealed_stops_no_other(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
-    broken, sound = host.found(), host.found(meta={"n": 1})
+    broken, sound = host.create(), host.create(meta={"n": 1})
     seal = machine.seal
 
     def fail(state: Any, now: int, space: Any) -> Any:
@@ -380,7 +400,7 @@ def test_an_enclave_that_cannot_be_sealed_stops_no_other(host: Host, monkeypatch
 
 
 def test_a_clock_that_stands_behind_seals_nothing(host: Host) -> None:
-    enclave = host.found()
+    enclave = host.create()
     host.store.write([], host.now + 200_000)
     host.sequencer = Sequencer(host.store, NODE, lambda: host.now, deliver=host.outcomes.extend)
     host.now += 100_000
@@ -396,7 +416,7 @@ def test_quotas_hold_inside_a_batch_too(host: Host) -> None:
     host.sequencer = Sequencer(
         host.store, NODE, lambda: host.now, deliver=host.outcomes.extend, settings=SequencerSettings(quota=quota)
     )
-    enclave = host.found()
+    enclave = host.create()
     second = build_manifest(person("alice"), compact_json({**MANIFEST, "meta": {"n": 2}}), host.now + 60_000)
     (refused,) = host.run(second)
     assert isinstance(refused, Unauthorized)
@@ -407,7 +427,7 @@ def test_quotas_hold_inside_a_batch_too(host: Host) -> None:
 
 
 def test_a_quota_of_bytes_counts_contents(host: Host) -> None:
-    enclave = host.found()
+    enclave = host.create()
     used = host.store.usage(person("alice").public).bytes
     quota = Quota(bytes=used + 10)
     host.sequencer = Sequencer(

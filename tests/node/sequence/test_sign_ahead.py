@@ -1,10 +1,12 @@
 """Events signed ahead: one request for a batch, and the same signatures as one by one."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import pytest
 
 from enc.core.errors import EncError
+from enc.core.machine.state import EnclaveState
 from enc.core.primitives.signer import SignerUnavailable
 from enc.core.primitives.signing import Alg
 from enc.core.primitives.types import Receipt
@@ -71,7 +73,7 @@ def seqs(outcomes: list[Receipt | EncError]) -> list[int | str]:
 
 
 def test_a_batch_over_several_enclaves_is_one_request(host: SignedHost, signer: BatchingSigner) -> None:
-    enclaves = [host.found(meta={"n": n}, bundle={"size": 100, "timeout": 60_000}) for n in range(3)]
+    enclaves = [host.create(meta={"n": n}, bundle={"size": 100, "timeout": 60_000}) for n in range(3)]
     alone = signer.used["schnorr"]
     commits = [host.commit(each, "alice", "message", str(n)) for n in range(4) for each in enclaves]
     assert seqs(host.run(*commits)) == [1, 1, 1, 2, 2, 2, 3, 3, 3, 4, 4, 4]
@@ -81,7 +83,7 @@ def test_a_batch_over_several_enclaves_is_one_request(host: SignedHost, signer: 
 def test_events_have_the_signatures_that_the_key_makes(host: SignedHost) -> None:
     plain = Host(MemoryStore())
     for each in (host, plain):
-        enclave = each.found()
+        enclave = each.create()
         each.run(*[each.commit(enclave, "alice", "message", str(n)) for n in range(5)])
     assert host.store.events(enclave, 0, 10) == plain.store.events(enclave, 0, 10)
     assert host.store.head(enclave, 1) == plain.store.head(enclave, 1) is not None
@@ -90,7 +92,7 @@ def test_events_have_the_signatures_that_the_key_makes(host: SignedHost) -> None
 def test_after_a_rejected_commit_the_rest_is_signed_for_its_real_place(
     host: SignedHost, signer: BatchingSigner
 ) -> None:
-    enclave = host.found(bundle={"size": 100, "timeout": 60_000})
+    enclave = host.create(bundle={"size": 100, "timeout": 60_000})
     alone = signer.used["schnorr"]
     first, refused = host.commit(enclave, "alice", "message"), host.commit(enclave, "eve", "message")
     rest = [host.commit(enclave, "alice", "message", str(n)) for n in range(2)]
@@ -99,15 +101,33 @@ def test_after_a_rejected_commit_the_rest_is_signed_for_its_real_place(
 
 
 def test_duplicates_and_single_commits_are_not_signed_ahead(host: SignedHost, signer: BatchingSigner) -> None:
-    enclave = host.found(bundle={"size": 100, "timeout": 60_000})
+    enclave = host.create(bundle={"size": 100, "timeout": 60_000})
     known = host.commit(enclave, "alice", "message", "known")
     host.run(known)
     assert seqs(host.run(known, host.commit(enclave, "alice", "message"))) == ["DUPLICATE", 2]
     assert signer.batches == []
 
 
+def test_damaged_enclaves_are_not_read_to_sign_ahead(
+    host: SignedHost, signer: BatchingSigner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    damaged, sound = (host.create(meta={"n": n}, bundle={"size": 100, "timeout": 60_000}) for n in range(2))
+    commits = [host.commit(each, "alice", "message", str(n)) for n in range(2) for each in (damaged, sound)]
+    host.sequencer._damaged.add(damaged, host.now, "a damaged page")
+    host.sequencer.forget(damaged)
+    loaded, load = list[bytes](), host.store.load
+
+    def spy(enclave: bytes, *more: Any) -> EnclaveState | None:
+        loaded.append(enclave)
+        return load(enclave, *more)
+
+    monkeypatch.setattr(host.store, "load", spy)
+    assert seqs(host.run(*commits)) == ["UNAVAILABLE", 1, "UNAVAILABLE", 2]
+    assert (signer.batches, damaged in loaded) == ([2], False)
+
+
 def test_nothing_happens_while_the_signer_is_down(host: SignedHost, signer: BatchingSigner) -> None:
-    enclave = host.found(bundle={"size": 2, "timeout": 1000})
+    enclave = host.create(bundle={"size": 2, "timeout": 1000})
     commits = [host.commit(enclave, "alice", "message", str(n)) for n in range(3)]
     signer.is_down = True
     for some in (commits, commits[:1]):
@@ -122,7 +142,7 @@ def test_nothing_happens_while_the_signer_is_down(host: SignedHost, signer: Batc
 
 
 def test_an_overdue_bundle_waits_for_the_signer_and_fails_no_commit(host: SignedHost, signer: BatchingSigner) -> None:
-    overdue, other = host.found(), host.found(bundle={"size": 100, "timeout": 60_000})
+    overdue, other = host.create(), host.create(bundle={"size": 100, "timeout": 60_000})
     host.now += 5000
     commit = host.commit(other, "alice", "message")
     signer.left = 1

@@ -21,7 +21,7 @@ def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
 
 @pytest.fixture(scope="module")
 def enclave(node: Served) -> Enclave:
-    return node.found(WIDE)
+    return node.create(WIDE)
 
 
 @pytest.fixture

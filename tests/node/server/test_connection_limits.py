@@ -144,7 +144,7 @@ def test_an_upgrade_before_what_was_asked_is_answered_is_refused(node: Served, e
 def test_a_body_that_is_cut_off_leaves_nothing(cut: int) -> None:
     """Also if the bytes received would have been enough."""
     with Served() as node:
-        commit = node.found(SMALL).commit("bob", "message", "not all of it")
+        commit = node.create(SMALL).commit("bob", "message", "not all of it")
         body, state = encode(wire_commit(commit)), node.connections_state
         length = len(body) + 1
         for how in (b"Content-Length: %d\r\n\r\n" % length, b"Transfer-Encoding: chunked\r\n\r\n%x\r\n" % length):
@@ -440,7 +440,7 @@ def test_development_has_no_limit_for_one_address() -> None:
 
 def test_what_a_connection_too_many_sends_is_not_heard() -> None:
     with Served(limited(connections=1)) as node:
-        enclave = node.found(SMALL)
+        enclave = node.create(SMALL)
         body = encode(wire_commit(enclave.commit("bob", "message", "x")))
         sent = b"POST / HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n%b" % (len(body), body)
         with dialed(node) as second, suppress(OSError):
@@ -451,7 +451,7 @@ def test_what_a_connection_too_many_sends_is_not_heard() -> None:
 
 def test_waiting_commits() -> None:
     with Served(limited(waiting_commits=3)) as node, ThreadPoolExecutor(3) as pool:
-        enclave = node.found(SMALL)
+        enclave = node.create(SMALL)
         commits = [enclave.commit("bob", "message", f"{i}") for i in range(4)]
         with node.held_up():
             sent = [pool.submit(node.submit, commit) for commit in commits[:3]]
@@ -467,7 +467,7 @@ def test_waiting_questions(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(read_pool, "MAX_WAITING_READS", 2)
     go_on = threading.Event()
     with Served() as node, ThreadPoolExecutor(4) as pool:
-        enclave = node.found(SMALL)
+        enclave = node.create(SMALL)
         answers = node.node.http._reads
         find, running = node.store.find_in_steps, threading.Semaphore(0)
 

@@ -82,7 +82,7 @@ def test_a_page_of_an_allowed_origin_may_call(origins: tuple[str, ...], allowed:
         ]
         for call in calls:
             assert call.headers["access-control-allow-origin"] == allowed, call
-            assert call.headers["access-control-expose-headers"].lower() == "retry-after"
+            assert call.headers["access-control-expose-headers"].lower() == "retry-after, x-request-id"
         assert [call.status_code for call in calls] == [200, 404, 400, 413, 200]
 
 

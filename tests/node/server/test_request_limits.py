@@ -95,7 +95,7 @@ def test_an_operator_may_lower_them_and_info_shows_it() -> None:
         shown = good(node.get("/info"))["limits"]
         assert shown == {name: getattr(limits, name) for name in shown}
         assert {"content", "manifest", "body", "type", "tags", "tag_strings", "tag_string"} <= set(shown)
-        enclave = node.found(SMALL)
+        enclave = node.create(SMALL)
         enclave.send("bob", "message", "a" * 4000, ("a" * 64, "", ""), ("k",))
         for content, tags in (
             ("a" * 4001, []),

@@ -8,11 +8,13 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 
+import httpx
 import pytest
 
 from enc.client import Client, Identity
 from tests.node.api.websocket_peer import Room, eventually, peer
-from tests.node.running import PATIENCE_S, RunningNode
+from tests.node.running import PATIENCE_S, RunningNode, children
+from tests.plain_http import NO_TLS
 
 pytestmark = pytest.mark.anyio
 
@@ -44,6 +46,29 @@ async def ending(node: RunningNode) -> int:
 async def test_the_first_signal_stops_it_in_order(tmp_path: Path, number: int) -> None:
     with RunningNode(tmp_path / "node") as node:
         os.kill(node.pid, number)
+        assert await ending(node) == 0
+
+
+async def test_a_hangup_reloads_the_settings(tmp_path: Path) -> None:
+    file = tmp_path / "node.toml"
+    file.write_text("")
+
+    def reload(text: str, event: str) -> None:
+        file.write_text(text)
+        os.kill(node.pid, signal.SIGHUP)
+        while event not in node.log():
+            pass
+
+    with RunningNode(tmp_path / "node", "--config", str(file)) as node:
+        for pid in children(node.pid, "enc.node.signatures.worker"):
+            os.kill(pid, signal.SIGHUP)  # as for all of a process group; they ignore it
+        reload("access_log = true\n[admission]\ncreate = 'closed'\n", "settings_reloaded")
+        assert httpx.get(node.url + "/info", trust_env=False, verify=NO_TLS).json()["create"] == "closed"
+        reload("prot = 1", "settings_not_reloaded")
+        assert httpx.get(node.url + "/info", trust_env=False, verify=NO_TLS).json()["create"] == "closed"
+        assert '"event": "request"' in node.log()
+        assert "verifier_failed" not in node.log()
+        os.kill(node.pid, TERM)
         assert await ending(node) == 0
 
 

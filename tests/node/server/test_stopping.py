@@ -27,7 +27,7 @@ def test_a_stop_answers_what_was_accepted(tmp_path: Path) -> None:
     store = sqlite(tmp_path)
     node = Served(store=store)
     try:
-        enclave = node.found(SMALL)
+        enclave = node.create(SMALL)
         commits = [enclave.commit("bob", "message", f"{i}") for i in range(3)]
         with ThreadPoolExecutor(3) as pool:
             with node.held_up():

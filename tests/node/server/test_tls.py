@@ -29,7 +29,7 @@ def test_https(certificate: Certificate) -> None:
         assert node.url.startswith("https://127.0.0.1:")
         node.http.close()
         with secured(node, certificate.authority) as node.http:
-            enclave = node.found(SMALL)
+            enclave = node.create(SMALL)
             enclave.send("bob", "message", "sealed twice")
             assert enclave.seqs("bob") == [0, 1]
             assert not is_trusted(node, trustme.CA())

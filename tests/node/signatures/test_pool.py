@@ -6,11 +6,13 @@ from collections.abc import Iterator
 
 import pytest
 from msgspec.structs import replace
+from structlog.testing import capture_logs
 
 from enc.core.log.commit import build_commit
 from enc.core.primitives.types import Commit
 from enc.node.signatures import pool as module
 from enc.node.signatures.pool import SignaturePool
+from enc.node.signatures.worker import verdicts
 from tests.core.world import START, person
 
 
@@ -96,3 +98,57 @@ def test_a_process_that_cannot_be_started_again_is_done_without(monkeypatch: pyt
     assert verifiers.check(some) == signed
     assert all(process._process.poll() is None for process in verifiers._processes)
     verifiers.close()
+
+
+# Processes that are stopped: their pipes stay open
+
+
+@pytest.fixture
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Wait only briefly for a process that has answered before."""
+    monkeypatch.setattr(module, "ANSWER_S", 0.2)
+
+
+@pytest.mark.usefixtures("impatient")
+@pytest.mark.parametrize("count", [40, 1200])  # the second is more than a pipe holds
+def test_a_stopped_process_is_killed_and_replaced_and_its_commits_are_checked(count: int) -> None:
+    verifiers = SignaturePool(2, max_part=count)
+    some, signed = commits(40)
+    assert verifiers.check(some) == signed
+    stopped = list(verifiers._processes)
+    for process in stopped:
+        os.kill(process.pid, signal.SIGSTOP)
+    with capture_logs() as logs:
+        assert verifiers.check(some * (count // 40)) == signed * (count // 40)
+    assert [process._process.returncode for process in stopped] == [-signal.SIGKILL] * 2
+    assert [entry["reason"] for entry in logs] == ["the process did not answer in time"] * 2
+    assert verifiers.failures == 2
+    assert verifiers.check(some) == signed
+    assert verifiers.failures == 2
+    verifiers.close()
+
+
+@pytest.mark.usefixtures("impatient")
+def test_a_probe_finds_stopped_and_dead_processes_and_replaces_them() -> None:
+    verifiers = SignaturePool(3)
+    assert verifiers.probe() == 0
+    for process, number in zip(verifiers._processes, (signal.SIGSTOP, signal.SIGKILL), strict=False):
+        os.kill(process.pid, number)
+    assert verifiers.probe() == 2
+    assert verifiers.probe() == 0
+    verifiers.close()
+
+
+def test_a_probe_finds_a_process_that_judges_wrongly(monkeypatch: pytest.MonkeyPatch) -> None:
+    verifiers = SignaturePool(1)
+    monkeypatch.setattr(module, "KNOWN", module.KNOWN[:-1] + b"\xff")
+    assert verifiers.probe() == 1
+    verifiers.close()
+
+
+def test_a_pool_without_processes_has_none_that_fails() -> None:
+    assert SignaturePool(0).probe() == 0
+
+
+def test_the_known_signature_is_valid() -> None:
+    assert verdicts(module.KNOWN) == b"\x01"

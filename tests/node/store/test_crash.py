@@ -30,7 +30,7 @@ KILLS = rounds(15)
 def test_killed_at_random_nothing_acknowledged_is_lost(tmp_path: Path, kills: int, manifest: dict[str, Any]) -> None:
     path, rng = tmp_path / "enc.db", random.Random(1)
     store = SqliteStore(path)
-    enclave = Host(store).found(**manifest)
+    enclave = Host(store).create(**manifest)
     store.close()
     acknowledged: dict[str, tuple[int, str]] = {}
     for _ in range(kills):

@@ -130,7 +130,7 @@ def test_a_write_that_fails_moves_no_ids(tmp_path: Path, monkeypatch: pytest.Mon
 # Numbers
 
 
-def test_a_number_of_a_founding_that_failed_is_forgotten(sqlite: SqliteStore) -> None:
+def test_a_number_of_a_creation_that_failed_is_forgotten(sqlite: SqliteStore) -> None:
     first, second = Log(sqlite, meta={"n": 1}), Log(sqlite, meta={"n": 2})
     first.add("only here")
     with failing_commit(sqlite), pytest.raises(Unavailable):

@@ -54,7 +54,7 @@ steps = st.lists(
 
 def play(host: Host, history: list[Any]) -> bytes:
     """Send all commits in small batches; those that break a rule must be rejected."""
-    enclave = host.found(**SMALL_V1)
+    enclave = host.create(**SMALL_V1)
     batch = list[Any]()
     for name, (type_, content), which, ms in history:
         host.now += ms

@@ -14,13 +14,13 @@ from enc.node.store.push_interface import (
 )
 from enc.node.store.sqlite.store import SqliteStore
 from tests.core.world import person
-from tests.node.push_host import OTHER, URL, all_batches, due, found, listen, pushed, queued, say, spread
+from tests.node.push_host import OTHER, URL, all_batches, create, due, listen, pushed, queued, say, spread
 from tests.node.store_host import Host
 
 
 def test_push_seq_goes_on_over_spreads_and_enclaves_and_a_restart(tmp_path: Path) -> None:
     host = Host(SqliteStore(tmp_path / "enc.db"))
-    enclaves = [found(host, name) for name in "ab"]
+    enclaves = [create(host, name) for name in "ab"]
     for enclave in enclaves:
         listen(host, enclave, "vera")
     for i in range(4):
@@ -38,7 +38,7 @@ def test_push_seq_goes_on_over_spreads_and_enclaves_and_a_restart(tmp_path: Path
 
 
 def test_what_waits_becomes_as_many_batches_as_it_needs(host: Host) -> None:
-    enclave = found(host)
+    enclave = create(host)
     listen(host, enclave, "vera")
     say(host, enclave, 25)
     spread(host, BatchLimits(events=10))
@@ -50,7 +50,7 @@ def test_what_waits_becomes_as_many_batches_as_it_needs(host: Host) -> None:
 
 
 def test_the_bytes_of_a_batch_are_those_of_the_events_json(host: Host) -> None:
-    enclave = found(host)
+    enclave = create(host)
     listen(host, enclave, "vera")
     text = '"\n\\ü\U0001f600'
     say(host, enclave, 4, text=text)
@@ -70,7 +70,7 @@ def test_the_bytes_of_a_batch_are_those_of_the_events_json(host: Host) -> None:
 
 
 def test_one_spread_takes_a_bounded_part_of_the_outbox(host: Host) -> None:
-    enclave = found(host)
+    enclave = create(host)
     listen(host, enclave, "vera")
     for _ in range(5):
         say(host, enclave, 1)
@@ -85,7 +85,7 @@ def test_one_spread_takes_a_bounded_part_of_the_outbox(host: Host) -> None:
 
 
 def test_a_batch_is_not_made_before_an_earlier_one(host: Host) -> None:
-    enclave = found(host)
+    enclave = create(host)
     listen(host, enclave, "vera")
     first = host.now + 500  # a time at which no commit arrived
     for at in (first, first - 400, first + 9):
@@ -96,7 +96,7 @@ def test_a_batch_is_not_made_before_an_earlier_one(host: Host) -> None:
 
 
 def test_pushed_gives_the_batches_that_are_asked_for(host: Host) -> None:
-    enclave = found(host)
+    enclave = create(host)
     listen(host, enclave, "vera")
     for _ in range(5):
         say(host, enclave, 1)
@@ -207,7 +207,7 @@ def test_retention_forgets_what_was_settled_and_nothing_else(host: Host) -> None
 
 
 def test_due_gives_one_batch_of_each_queue_and_goes_on_after_a_page(host: Host) -> None:
-    enclave = found(host)
+    enclave = create(host)
     for i in range(5):
         listen(host, enclave, "vera", "view", f"https://{i}.example/")
         listen(host, enclave, f"v{i}")
@@ -226,7 +226,7 @@ def test_due_gives_one_batch_of_each_queue_and_goes_on_after_a_page(host: Host) 
 
 
 def test_reports_by_enclave_and_identity_and_totals(host: Host) -> None:
-    one, two = found(host, "one"), found(host, "two")
+    one, two = create(host, "one"), create(host, "two")
     listen(host, one, "vera")
     listen(host, two, "vera", "view", OTHER)
     listen(host, two, "nick")

@@ -14,12 +14,12 @@ from enc.node.store.push_interface import (
 from enc.node.store.store_interface import Store
 from tests.core import world_v1
 from tests.core.world import give, init, move, person, pub, rule
-from tests.node.push_host import OTHER, PUSHED, URL, found, listen, notices, pushed, say, spread
+from tests.node.push_host import OTHER, PUSHED, URL, create, listen, notices, pushed, say, spread
 from tests.node.store_host import Host
 
 
 def test_an_endpoint_hears_from_the_next_event_on_and_by_its_rights(host: Host) -> None:
-    enclave = found(host)
+    enclave = create(host)
     listen(host, enclave, "vera")
     listen(host, enclave, "nick", "watch")
     say(host, enclave, 2)
@@ -36,7 +36,7 @@ def test_an_endpoint_hears_from_the_next_event_on_and_by_its_rights(host: Host) 
 
 
 def test_an_enclave_without_endpoints_queues_nothing(host: Host) -> None:
-    enclave = found(host)
+    enclave = create(host)
     host.send(enclave, "alice", "Grant", give("vera", "view"))
     say(host, enclave, 3)
     spread(host)
@@ -45,7 +45,7 @@ def test_an_enclave_without_endpoints_queues_nothing(host: Host) -> None:
 
 
 def test_the_grant_itself_goes_by_the_endpoints_before_it_and_a_new_url_takes_over(host: Host) -> None:
-    enclave = found(host)
+    enclave = create(host)
     first = listen(host, enclave, "vera", "ear")
     second = listen(host, enclave, "vera", "ear", OTHER)
     third = listen(host, enclave, "nick", "view")
@@ -60,7 +60,7 @@ def test_the_grant_itself_goes_by_the_endpoints_before_it_and_a_new_url_takes_ov
 
 
 def test_within_one_transaction_each_event_sees_the_endpoints_before_it(host: Host) -> None:
-    enclave = found(host)
+    enclave = create(host)
     commits = [
         host.commit(enclave, "bob", "message", "nobody hears"),
         host.commit(enclave, "alice", "Grant", give("vera", "view", endpoint=URL)),
@@ -77,7 +77,7 @@ def test_within_one_transaction_each_event_sees_the_endpoints_before_it(host: Ho
 
 
 def test_an_identity_hears_once_at_each_of_its_urls(host: Host) -> None:
-    enclave = found(host)
+    enclave = create(host)
     listen(host, enclave, "vera", "view", URL)
     listen(host, enclave, "vera", "watch", URL)
     listen(host, enclave, "vera", "ear", OTHER)
@@ -88,7 +88,7 @@ def test_an_identity_hears_once_at_each_of_its_urls(host: Host) -> None:
 
 
 def test_events_with_several_audiences_stay_in_order(host: Host) -> None:
-    enclave = found(host)
+    enclave = create(host)
     listen(host, enclave, "vera")
     listen(host, enclave, "nick", "watch")
     for type_ in ("message", "gated", "message", "gated"):
@@ -97,7 +97,7 @@ def test_events_with_several_audiences_stay_in_order(host: Host) -> None:
 
 
 def test_the_author_may_hear_what_others_do_not(host: Host) -> None:
-    enclave = found(host)
+    enclave = create(host)
     for name in ("vera", "nick"):
         listen(host, enclave, name)
     for name in ("vera", "nick", "vera", "bob"):
@@ -107,7 +107,7 @@ def test_the_author_may_hear_what_others_do_not(host: Host) -> None:
 
 
 def test_a_gate_ends_and_opens_delivery_from_its_own_event_on(host: Host) -> None:
-    enclave = found(host)
+    enclave = create(host)
     listen(host, enclave, "vera")
     say(host, enclave, 1, "gated")
     host.send(enclave, "alice", "Gate", {"alias": "feed", "state": "closed"})
@@ -120,7 +120,7 @@ def test_a_gate_ends_and_opens_delivery_from_its_own_event_on(host: Host) -> Non
 
 def test_rights_that_change_without_an_endpoint(host: Host) -> None:
     """An endpoint belongs to its trait, but gets the events that all traits of its identity give."""
-    enclave = found(host)
+    enclave = create(host)
     listen(host, enclave, "vera", "ear")
     say(host, enclave, 1)
     host.send(enclave, "alice", "Grant", give("vera", "view"))
@@ -147,7 +147,7 @@ def ending(*what: Any) -> Any:
     ],
 )
 def test_who_loses_the_trait_loses_the_endpoint(host: Host, what: tuple[Any, ...]) -> None:
-    enclave = found(host, init=init(alice="MEMBER owner", bob="MEMBER", carol="MEMBER admin", vera="MEMBER"))
+    enclave = create(host, init=init(alice="MEMBER owner", bob="MEMBER", carol="MEMBER admin", vera="MEMBER"))
     listen(host, enclave, "vera")
     say(host, enclave, 1)
     last = host.send(enclave, *what).seq
@@ -161,7 +161,7 @@ def test_who_loses_the_trait_loses_the_endpoint(host: Host, what: tuple[Any, ...
 
 
 def test_a_move_that_keeps_traits_keeps_the_endpoint(host: Host) -> None:
-    enclave = found(host, init=init(alice="MEMBER owner", bob="MEMBER", vera="MEMBER"))
+    enclave = create(host, init=init(alice="MEMBER owner", bob="MEMBER", vera="MEMBER"))
     listen(host, enclave, "vera")
     host.send(enclave, "alice", "Move", move("vera", "MEMBER", "OUTSIDER"))
     say(host, enclave, 1)
@@ -198,7 +198,7 @@ def test_version_1_registers_and_revokes_by_roles(store: Store) -> None:
 
 
 def test_a_terminate_goes_out_and_ends_all_endpoints(host: Host) -> None:
-    enclave = found(host)
+    enclave = create(host)
     listen(host, enclave, "vera")
     last = host.send(enclave, "alice", "Terminate").seq
     assert host.store.endpoints(enclave) == {}
@@ -207,7 +207,7 @@ def test_a_terminate_goes_out_and_ends_all_endpoints(host: Host) -> None:
 
 
 def test_after_a_migrate_what_is_queued_still_goes(host: Host) -> None:
-    enclave = found(host)
+    enclave = create(host)
     listen(host, enclave, "vera")
     say(host, enclave, 1)
     checkpoint = host.sequencer.checkpoint(enclave, 0)
@@ -219,7 +219,7 @@ def test_after_a_migrate_what_is_queued_still_goes(host: Host) -> None:
 
 
 def test_a_purge_takes_what_was_not_in_a_batch(host: Host) -> None:
-    enclave, other = found(host), found(host, "other")
+    enclave, other = create(host), create(host, "other")
     for each in (enclave, other):
         listen(host, each, "vera")
         say(host, each, 2)
@@ -238,7 +238,7 @@ def test_a_purge_takes_what_was_not_in_a_batch(host: Host) -> None:
 
 
 def test_type_seq_counts_every_event_of_a_type_also_across_batches_of_a_transaction(host: Host) -> None:
-    enclave = found(host)
+    enclave = create(host)
     say(host, enclave, 3)  # before anybody has an endpoint
     listen(host, enclave, "nick", "watch")
     commits = [
@@ -254,7 +254,7 @@ def test_type_seq_counts_every_event_of_a_type_also_across_batches_of_a_transact
 
 
 def test_updates_and_deletes_count_under_their_own_types(host: Host) -> None:
-    enclave = found(host)
+    enclave = create(host)
     listen(host, enclave, "nick", "watch")
     first = host.send(enclave, "bob", "message", "one")
     second = host.send(enclave, "bob", "message", "two")
@@ -267,7 +267,7 @@ def test_updates_and_deletes_count_under_their_own_types(host: Host) -> None:
 def test_a_type_is_counted_over_all_that_its_events_are_about(host: Host) -> None:
     """An Update of a message and one of a note are of one type; the one of a `silent` has no recipient."""
     rules = [*PUSHED["customs"], rule("note", "Sender", "U"), rule("silent", "Sender", "U")]
-    enclave = found(host, customs=rules)
+    enclave = create(host, customs=rules)
     listen(host, enclave, "nick", "watch")
     targets = [host.send(enclave, "bob", type_, "x") for type_ in ("message", "note", "silent")]
     updates = [host.commit(enclave, "bob", "Update", "y", ("r", each.id.hex())) for each in targets]

@@ -41,9 +41,9 @@ class Office(Host):
 
     def __init__(self, store: Store) -> None:
         super().__init__(store)
-        founding = build_manifest(person("olga"), compact_json(REGISTRY), self.now + 60_000)
-        self.run(founding)
-        self.id = founding.enclave
+        creation = build_manifest(person("olga"), compact_json(REGISTRY), self.now + 60_000)
+        self.run(creation)
+        self.id = creation.enclave
 
     def enter(self, name: str, type_: str, content: Json, *tags: tuple[str, ...]) -> Any:
         return self.commit(self.id, name, type_, content, *tags)

@@ -268,7 +268,7 @@ class Interrupted:
 
 def test_a_state_and_what_is_pending_are_of_one_moment(sqlite: SqliteStore) -> None:
     host = Host(sqlite)
-    enclave = host.found()
+    enclave = host.create()
     event = host.send(enclave, "alice", "message", "first")
     before = sqlite.load(enclave)
     assert before is not None

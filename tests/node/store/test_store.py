@@ -260,13 +260,13 @@ def test_usage_counts_what_was_ever_accepted(host: Host) -> None:
     assert host.store.usage(bob) == Usage(0, 1, len("by an outsider"))
     host.send(enclave, "bob", "note", "ünï")
     assert host.store.usage(bob) == Usage(0, 2, len("by an outsider") + 5)
-    host.found("bob", meta={"n": 2})
+    host.create("bob", meta={"n": 2})
     assert host.store.usage(bob).enclaves == 1
     assert host.store.count() == 2
 
 
 def test_auto_delete(host: Host) -> None:
-    enclave = host.found()
+    enclave = host.create()
     when = host.now + 100_000
     event = host.send(enclave, "alice", "message", "soon gone", ("auto-delete", str(when)))
     update = host.send(enclave, "alice", "Update", "gone too", ("r", event.id.hex()))
@@ -327,7 +327,7 @@ def test_purge_leaves_a_tombstone(host: Host) -> None:
     alice = person("alice").public
     host.now += 1
     other, events = live(host)
-    enclave = host.found(meta={"n": 2})
+    enclave = host.create(meta={"n": 2})
     for i in range(9):
         host.send(enclave, "alice", "message", f"number {i}", ("k", str(i)), ("auto-delete", str(host.now + 70_000)))
     ended = host.send(enclave, "alice", "Terminate")
@@ -361,18 +361,18 @@ def test_purge_leaves_a_tombstone(host: Host) -> None:
 
 
 def test_terminated_gives_the_oldest_first(host: Host) -> None:
-    enclaves = [host.found(meta={"n": n}) for n in range(3)]
+    enclaves = [host.create(meta={"n": n}) for n in range(3)]
     for enclave in (enclaves[1], enclaves[2], enclaves[0]):
         host.send(enclave, "alice", "Terminate")
     assert host.store.terminated(host.now, 2) == [enclaves[1], enclaves[2]]
 
 
 def test_overdue(host: Host) -> None:
-    enclave = host.found()
+    enclave = host.create()
     assert host.store.overdue(START + 999, 10) == []
     assert host.store.overdue(START + 1000, 10) == [enclave]
     host.now += 10
-    later = host.found(meta={"n": 2})
+    later = host.create(meta={"n": 2})
     assert host.store.overdue(START + 1010, 10) == [enclave, later]
     assert host.store.overdue(START + 1010, 1) == [enclave]
 
@@ -385,7 +385,7 @@ def test_the_clock_is_the_highest_that_was_seen(store: Store) -> None:
 
 def test_a_loaded_state_knows_which_gates_are_closed(host: Host) -> None:
     gates = [{"type": "MEMBER", "reads": f"g{i}", "alias": f"g{i}", "gate": {"operator": "MEMBER"}} for i in range(9)]
-    enclave = host.found(readers=[{"type": "MEMBER", "reads": "*"}, *gates])
+    enclave = host.create(readers=[{"type": "MEMBER", "reads": "*"}, *gates])
     for alias, state in [("g0", "closed"), ("g1", "closed"), ("g7", "closed"), ("g1", "open"), ("g8", "closed")]:
         host.send(enclave, "alice", "Gate", {"alias": alias, "state": state})
     loaded = host.store.load(enclave)

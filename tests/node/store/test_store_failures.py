@@ -42,7 +42,7 @@ def assert_it_still_works(store: SqliteStore, log: Log) -> None:
 
 def test_a_write_that_fails_leaves_nothing_and_the_next_one_works(sqlite: SqliteStore) -> None:
     host = Host(sqlite)
-    enclave = host.found()
+    enclave = host.create()
     sqlite.database.writer.db.execute(
         "CREATE TRIGGER broken BEFORE INSERT ON tags BEGIN SELECT RAISE(ABORT, 'disk'); END"
     )
@@ -189,7 +189,7 @@ class LateFailure:
 def test_what_a_failed_write_left_on_the_disk_is_found_at_once(tmp_path: Path) -> None:
     store = SqliteStore(tmp_path / "enc.db")
     host = Host(store)
-    enclave = host.found()
+    enclave = host.create()
     db, commit = store.database.writer.db, host.commit(enclave, "alice", "message", "made all the same")
     store.database.writer.db = LateFailure(db)  # type: ignore[assignment]
     (outcome,) = host.run(commit)
@@ -206,7 +206,7 @@ def test_what_a_failed_write_left_on_the_disk_is_found_at_once(tmp_path: Path) -
 def test_a_writer_that_was_given_up_is_opened_again(tmp_path: Path) -> None:
     store = SqliteStore(tmp_path / "enc.db")
     host = Host(store)
-    enclave = host.found()
+    enclave = host.create()
     store.database.writer.db.close()
     store.database.writer._roll_back()
     store.database.writer._is_closed, store.database._cache_is_stale = True, True

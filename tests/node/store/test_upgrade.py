@@ -16,7 +16,7 @@ from enc.node.store.sqlite.store import SqliteStore
 from enc.node.store.sqlite.upgrade import APPLICATION, UPGRADES, upgrade
 from tests.core import world_v1
 from tests.core.world import give, init, move, person, pub
-from tests.node.push_host import OTHER, URL, all_batches, found, listen, say, spread
+from tests.node.push_host import OTHER, URL, all_batches, create, listen, say, spread
 from tests.node.store_host import NODE, Host
 
 SCHEMA_1 = Path(__file__).with_name("schema_1.sql")
@@ -24,7 +24,7 @@ SCHEMA_1 = Path(__file__).with_name("schema_1.sql")
 
 def lives(host: Host) -> list[bytes]:
     """Return endpoints registered and lost in every way, in logs of both versions."""
-    enclave = found(host, init=init(alice="MEMBER owner", bob="MEMBER", carol="MEMBER admin", vera="MEMBER"))
+    enclave = create(host, init=init(alice="MEMBER owner", bob="MEMBER", carol="MEMBER admin", vera="MEMBER"))
     listen(host, enclave, "vera")
     listen(host, enclave, "vera", "view", OTHER)
     for name in ("nick", "dora", "erin"):
@@ -35,14 +35,14 @@ def lives(host: Host) -> list[bytes]:
     first, _ = host.send(enclave, "bob", "message", "one"), host.send(enclave, "bob", "message", "two")
     host.send(enclave, "bob", "Update", "one, again", ("r", first.id.hex()))
     host.send(enclave, "bob", "Delete", {"reason": "author"}, ("r", first.id.hex()))
-    kept = found(
+    kept = create(
         host, "kept by a Move", init=init(alice="MEMBER owner", vera="MEMBER", nick="MEMBER", carol="MEMBER admin")
     )
     for name in ("vera", "nick"):
         listen(host, kept, name)
     host.send(kept, "alice", "Move", move("vera", "MEMBER", "OUTSIDER"))
     host.send(kept, "carol", "Move", move("nick", "MEMBER", "OUTSIDER"))
-    ended = found(host, "ended")
+    ended = create(host, "ended")
     listen(host, ended, "vera")
     host.send(ended, "alice", "Terminate")
     return [enclave, kept, ended, version_1(host)]

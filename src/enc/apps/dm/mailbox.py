@@ -14,8 +14,8 @@ from enc.apps.dm.records import CopyRecord, CopyState
 from enc.apps.dm.thread import ThreadEntry
 from enc.apps.people.address_book import AddressBook, Place
 from enc.apps.people.announcing import announce, own_place
-from enc.client import Client
-from enc.client.enclave.writes import Id
+from enc.client import Client, SendAttempt
+from enc.client.enclave.writes import Id, as_bytes
 from enc.core.errors import EncError, MisuseError, WorldError
 from enc.core.sealed_forms import dm
 
@@ -58,19 +58,24 @@ class Mailbox(ContactActions):
 
     # Messages
 
-    def send(self, who: Id, text: str, place: Place | None = None) -> ThreadEntry:
+    def send(
+        self, who: Id, text: str, place: Place | None = None, *, attempt: SendAttempt | None = None
+    ) -> ThreadEntry:
         """Send a text. A rejection is raised, and the message stays in the thread as refused; see
         also `repair`.
+
+        `attempt`: to send the same message again after an error, give the same one to both calls.
         """
         check_text(text)
         with mark_kept(False):
-            return self._send(self._known(who), text, place)
+            return self._send(self._known(who), text, place, attempt)
 
-    def _send(self, peer: Peer, text: str, place: Place | None) -> ThreadEntry:
+    def _send(self, peer: Peer, text: str, place: Place | None, attempt: SendAttempt | None) -> ThreadEntry:
         if self._rotation.is_due(peer, self._clock()):
             self._rotate(peer)
         return self._post(
-            peer, lambda: self._outbox.post(peer, record_at(place or peer.known_place, text=text), "send")
+            peer,
+            lambda: self._outbox.post(peer, record_at(place or peer.known_place, text=text), "send", attempt=attempt),
         )
 
     def edit(self, who: Id, ref: bytes, text: str) -> ThreadEntry:
@@ -104,13 +109,17 @@ class Mailbox(ContactActions):
         brought = next((tag for tag in item.event.tags if tag[0] == dm.EPOCH_TAG), None)
         self._delete(self._composer.deletion_tags(peer, ref, brought))
 
-    def repair(self) -> list[Repaired]:
+    def repair(self, who: Id | None = None) -> list[Repaired]:
         """Finish deliveries that this or another device began; return the outcome of each.
 
-        Nothing is sent twice, even if several devices repair at once.
+        Nothing is sent twice, even if several devices repair at once. `who`: only those to this
+        contact.
         """
         self.sync()
-        return [self._outbox.repair(peer, ref, record) for peer, ref, record in list(self._fold.pending())]
+        pending = list(self._fold.pending())
+        if who is not None:
+            pending = [each for each in pending if each[0].identity == as_bytes(who, "identity")]
+        return [self._outbox.repair(*each) for each in pending]
 
     def _post(self, peer: Peer, post: Callable[[], bytes]) -> ThreadEntry:
         try:

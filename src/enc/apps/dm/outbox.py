@@ -7,7 +7,7 @@ signed again.
 """
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -18,7 +18,7 @@ from enc.apps.dm.peer import Peer
 from enc.apps.dm.records import CopyAct, CopyKind, CopyRecord
 from enc.apps.dm.tags import TO_TAG
 from enc.apps.people.address_book import Place
-from enc.client import Distrust, Enclave, LostRange
+from enc.client import Distrust, Enclave, LostRange, SendAttempt, TimedOut, Unreachable
 from enc.core.errors import (
     EncError,
     EnclaveNotFound,
@@ -38,6 +38,10 @@ UNKNOWN = (Distrust, LostRange, RateLimited, Expired, EnclaveNotFound, NodeNotFo
 without the mailbox is not the contact's."""
 
 
+TEMPORARY = (WorldError, RateLimited, Expired, EnclaveNotFound, NodeNotFound)
+"""Errors after which the same delivery may succeed later."""
+
+
 @contextmanager
 def mark_kept(is_kept: bool) -> Iterator[None]:
     """Note on temporary errors whether the message is in the owner's log, to be sent later.
@@ -46,12 +50,27 @@ def mark_kept(is_kept: bool) -> Iterator[None]:
     """
     try:
         yield
-    except (WorldError, RateLimited, Expired, EnclaveNotFound, NodeNotFound) as e:
+    except TEMPORARY as e:
         if "kept" not in e.context:
             e.context = {**e.context, "kept": is_kept}
             e.message += (
                 "; the message is stored: `repair` sends it" if is_kept else "; nothing was stored, as far as is known"
             )
+        raise
+
+
+@contextmanager
+def name_contact(peer: Peer, theirs: Enclave) -> Iterator[None]:
+    """Note on temporary errors whose node did not accept the delivery: `contact` and `node` in the
+    context.
+    """
+    try:
+        yield
+    except TEMPORARY as e:
+        who, url = peer.identity.hex(), theirs.url
+        e.context = {**e.context, "contact": who, "node": url}
+        what = "does not answer" if isinstance(e, Unreachable | TimedOut) else "did not accept it"
+        e.message = f"the node of {who}{f', {url},' if url else ''} {what}: {e.message}"
         raise
 
 
@@ -84,20 +103,39 @@ class Outbox:
     ) -> None:
         self._own, self._key, self._composer, self._locate, self._sync = own, key, composer, locate, sync
 
-    def post(self, peer: Peer, record: CopyRecord, act: CopyAct, text: str = "", ref: bytes | None = None) -> bytes:
+    def post(
+        self,
+        peer: Peer,
+        record: CopyRecord,
+        act: CopyAct,
+        text: str = "",
+        ref: bytes | None = None,
+        attempt: SendAttempt | None = None,
+    ) -> bytes:
         """Send a message, an invitation, an edit or a retraction; return the `sent` event's id.
 
         If the contact's node rejects it, the error is raised after the copy records it. After a
-        WorldError it is pending.
+        WorldError it is pending. `attempt`: for a new entry that may have been stored before.
         """
-        record = self.compose(peer, record, act, text)
         if ref is None:
-            ref = self._own.commit("sent", self._sealed(peer, record), tags=[(TO_TAG, peer.identity.hex())]).id
+            ref, record = self._store(peer, lambda: self.compose(peer, record, act, text), attempt or SendAttempt())
         else:
+            record = self.compose(peer, record, act, text)
             self._write(peer, ref, record)
         with mark_kept(True):
             self.settle(peer, ref, record)
         return ref
+
+    def _store(self, peer: Peer, compose: Callable[[], CopyRecord], attempt: SendAttempt) -> tuple[bytes, CopyRecord]:
+        """Write the copy to the owner's log, once; return its id and the copy."""
+        if attempt.commit is not None:
+            with suppress(Expired):  # it was never accepted, and never will be
+                ref = self._own.send(attempt.commit).id
+                return ref, attempt.about
+        record = attempt.about = compose()
+        tags = [(TO_TAG, peer.identity.hex())]
+        attempt.commit = self._own.prepare("sent", self._sealed(peer, record), tags=tags)
+        return self._own.send(attempt.commit).id, record
 
     def note(self, peer: Peer, place: Place) -> None:
         """Store where a contact's mailbox is."""
@@ -111,7 +149,8 @@ class Outbox:
         refusal: PeerError | None = None
         theirs = self._locate(peer, record)  # outside the try: a mailbox not found is not a rejection
         try:
-            receipt = theirs.send(records.pending_commit(record.pending))
+            with name_contact(peer, theirs):
+                receipt = theirs.send(records.pending_commit(record.pending))
             outcome = replace(records.done(record, receipt), node=theirs.url or record.node)
         except UNKNOWN:
             raise

@@ -212,7 +212,10 @@ class GroupReader:
 
     def _write(self, type_: str, content: object, tags: Sequence[tuple[str, ...]] = ()) -> Receipt:
         """Send an event, and read the log up to it."""
-        commit = self._enclave.prepare(type_, content, tags=tags)  # type: ignore[arg-type]
+        return self._send(self._enclave.prepare(type_, content, tags=tags))  # type: ignore[arg-type]
+
+    def _send(self, commit: Commit) -> Receipt:
+        """Send a commit, possibly again, and read the log up to it."""
         receipt = self._enclave.send(commit)
         self._absorb(commit, receipt)
         return receipt

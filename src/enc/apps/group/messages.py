@@ -93,6 +93,10 @@ class Messages:
             places += 1
         return places
 
+    def is_used(self, sender: bytes, n: int, sender_seq: int) -> bool:
+        """Return whether the log shows an event that the sender sealed with this key."""
+        return (sender, n, sender_seq) in self._used
+
     # Opening
 
     def _open(self, event: Event) -> OpenedContent:

@@ -2,6 +2,7 @@
 notices.
 """
 
+from enc.apps.personal.audience import Audience
 from enc.apps.personal.book_sync import Synced, sync_book
 from enc.apps.personal.dataviews import Dataview
 from enc.apps.personal.documents import Document
@@ -12,6 +13,7 @@ from enc.apps.personal.store import Personal
 
 __all__ = [
     "CONFIRMERS",
+    "Audience",
     "Dataview",
     "Document",
     "Ledger",

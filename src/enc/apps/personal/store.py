@@ -10,6 +10,7 @@ from enc.apps.people.address_book import AddressBook, Place
 from enc.apps.people.announcing import announce, own_place
 from enc.apps.people.lookup import Person, known
 from enc.apps.personal import profile as profiles
+from enc.apps.personal.audience import Audience, audience
 from enc.apps.personal.dataviews import DATAVIEW, Dataview, dataviews
 from enc.apps.personal.documents import (
     BOOK_KIND,
@@ -172,6 +173,10 @@ class Personal:
 
     def delete_post(self, post: Id) -> Receipt:
         return self.enclave.delete(post)
+
+    def audience(self) -> Audience:
+        """Return who can see the posts now, by the manifest and the log."""
+        return audience(self.enclave, PUBLIC, self.client.identity.public)
 
     def posts(self) -> list[LedgerEntry]:
         """Return the posts, the oldest first."""

@@ -1,7 +1,8 @@
 """The loop of a chat: one thread subscribes, one runs what is typed, and the main one shows everything.
 
 The three meet in a queue. Only the main thread touches the terminal; the others wait for locks and for the node, and
-the keyboard waits for neither. A sent line is shown once the log has it, as on any other device.
+the keyboard waits for neither. A sent line is shown once the log has it, as on any other device. While the node does
+not answer, lines wait in the thread that runs them (`LineRunner`).
 """
 
 import os
@@ -9,16 +10,16 @@ import threading
 from collections import deque
 from collections.abc import Sequence
 from contextlib import suppress
-from queue import SimpleQueue
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeGuard
 
 from msgspec import Struct
 
 from enc.cli.chat.line import ChatLine
+from enc.cli.chat.line_runner import LineAnswer, LineRunner, LinesDone, LineWaits
 from enc.cli.chat.pending_lines import PendingLine, PendingLines
 from enc.cli.chat.pipe import PipedChat
 from enc.cli.chat.slash_commands import ChatEnded, parse
-from enc.cli.chat.source import ChatSource, ChatUpdate, is_interactive
+from enc.cli.chat.source import AWAY_STATUS, BACK, ChatSource, ChatUpdate, is_interactive
 from enc.cli.common import failures
 from enc.cli.common.command_context import CommandContext
 from enc.cli.common.output import Wire
@@ -31,21 +32,6 @@ LISTEN_S = 0.5
 
 LATER = (WorldError, RateLimited)
 """Errors after which the same line may succeed later."""
-
-
-class _Answer(Struct, frozen=True):
-    """The result of a line: replies to show, or an error; and the seq at which the log shows it."""
-
-    line: PendingLine
-    replies: Sequence[str | ChatLine] = ()
-    error: EncError | None = None
-    last_seq: int = -1
-
-
-class _Done(Struct, frozen=True):
-    """All entered lines have run."""
-
-    last_seq: int
 
 
 class _Over(Struct, frozen=True):
@@ -72,7 +58,7 @@ class ChatUi(Protocol):
 
     def warn(self, text: str, about: str = "") -> None: ...
 
-    def report_unsent(self, line: str) -> None: ...
+    def report_unsent(self, line: str, *, is_stored: bool = False) -> None: ...
 
     def restore_input(self, line: str) -> None:
         """Put a line back into the input, to be entered again or changed."""
@@ -98,11 +84,11 @@ class Chat:
 
     def __init__(self, ctx: CommandContext, source: ChatSource, ui: ChatUi) -> None:
         self._ctx, self._source, self._ui = ctx, source, ui
-        self._entered: SimpleQueue[PendingLine | None] = SimpleQueue()
         self._events: deque[Any] = deque()
         self.wakeup_fd, self._wakeup_writer = os.pipe()
         os.set_blocking(self._wakeup_writer, False)
         self._lines = PendingLines()
+        self._runner = LineRunner(source.commands, self._post, is_patient=source.is_patient)
         self._is_input_ended = False
         self._unconfirmed: str | None = None
         """A line with a warning, until it is entered again."""
@@ -116,7 +102,7 @@ class Chat:
         if first:
             self._put(first)
         subscriber = threading.Thread(target=self._subscribe, daemon=True)
-        worker = threading.Thread(target=self._work, daemon=True)
+        worker = threading.Thread(target=self._runner.run, daemon=True)
         subscriber.start()
         worker.start()
         try:
@@ -139,7 +125,7 @@ class Chat:
         if self._is_over:
             return self._lines.has_unsent
         self._is_over = True
-        self._entered.put(None)
+        self._runner.end()
         worker.join(WORK_S)
         self._source.close()
         subscriber.join(LISTEN_S)
@@ -147,16 +133,23 @@ class Chat:
             os.close(self.wakeup_fd)
             os.close(self._wakeup_writer)
         self._handle_last_events()
-        for line in self._lines.give_up():
+        for line in self._runner.held:
+            if line.attempt is not None and line.attempt.is_stored:
+                self._is_well = False
+                self._ui.report_unsent(line.text, is_stored=True)
+        for text in self._lines.give_up():
             self._is_well = False
-            self._ui.report_unsent(line)
+            self._ui.report_unsent(text)
         return self._lines.has_unsent
 
     # For the user interface
 
     @property
     def status(self) -> str:
-        return self._source.status
+        away = [AWAY_STATUS] if self._source.is_away else []
+        lines = {id(line) for line in (*self._lines.entered, *self._runner.held)} if self._runner.is_waiting else ()
+        waiting = [f"{len(lines)} waiting"] if lines else []
+        return " | ".join((*away, *waiting, self._source.status))
 
     @property
     def sending(self) -> list[str]:
@@ -190,9 +183,9 @@ class Chat:
 
     def end_input(self) -> None:
         """There are no more lines: the chat is complete once the entered ones have run."""
-        self._entered.put(None)
+        self._runner.enter(None)
 
-    # The two other threads
+    # The other threads
 
     def _subscribe(self) -> None:
         try:
@@ -201,20 +194,6 @@ class Chat:
             self._post(_Over())
         except Exception as e:
             self._post(_Over(e))
-
-    def _work(self) -> None:
-        commands = self._source.commands
-        while (line := self._entered.get()) is not None:
-            try:
-                replies = list(commands.do(line.text))
-                self._post(_Answer(line, replies, None, commands.last_seq))
-            except ChatEnded:
-                break
-            except EncError as e:
-                self._post(_Over(e) if failures.is_distrust(e) else _Answer(line, error=e))
-            except Exception as e:
-                self._post(_Over(e))
-        self._post(_Done(commands.last_seq))
 
     def _post(self, event: Any) -> None:
         self._events.append(event)
@@ -226,9 +205,11 @@ class Chat:
     def _handle(self, event: Any) -> None:
         if isinstance(event, ChatUpdate):
             self._show(event)
-        elif isinstance(event, _Answer):
+        elif isinstance(event, LineAnswer):
             self._answered(event)
-        elif isinstance(event, _Done):
+        elif isinstance(event, LineWaits):
+            self._ui.warn(f"not sent yet; the chat tries again: {event.error.code}: {event.error.message}", event.text)
+        elif isinstance(event, LinesDone):
             self._awaits = event.last_seq
         elif isinstance(event, _Over):
             raise ChatEnded if event.error is None else event.error
@@ -237,7 +218,8 @@ class Chat:
         """Show what arrived while the chat ended."""
         while self._events:
             event = self._events.popleft()
-            if not isinstance(event, _Over):
+            is_fatal = isinstance(event, LineAnswer) and event.error is not None and not _is_refusal(event.error)
+            if not (is_fatal or isinstance(event, _Over)):
                 self._handle(event)
 
     def _show(self, update: ChatUpdate) -> None:
@@ -246,18 +228,23 @@ class Chat:
         self._ui.show(update.lines, update.wire)
         if update.warning:
             self._ui.warn(update.warning)
+        if update.warning == BACK:
+            self._runner.wake()
         self._seen = max(self._seen, update.seq)
         self._lines.settle(self._seen)
 
-    def _answered(self, answer: _Answer) -> None:
+    def _answered(self, answer: LineAnswer) -> None:
+        error = answer.error
+        if error is not None and not _is_refusal(error):
+            raise error
         answer.line.seq = answer.last_seq
         self._lines.settle(self._seen)
         if isinstance(answer.error, LATER) and self._source.commands.seals(answer.line.text):
             self._lines.keep(answer.line)
         if answer.replies:
             self._ui.reply(answer.replies)
-        if answer.error is not None:
-            self._refused(answer.error, answer.line.text)
+        if error is not None:
+            self._refused(error, answer.line.text)
 
     def _refused(self, error: EncError, line: str) -> None:
         if self._ui.is_interactive:
@@ -290,9 +277,14 @@ class Chat:
             if self._ui.is_interactive:  # a user does not wait for lines that are being sent
                 raise ChatEnded
             self._is_input_ended = True
-            self._entered.put(PendingLine(line))
+            self._runner.enter(PendingLine(line))
             return
         if name == "retry":
             for each in self._lines.take_unsent():
-                self._put(each)
-        self._entered.put(self._lines.add(line))
+                self._runner.enter(self._lines.add(each))
+        self._runner.enter(self._lines.add(PendingLine(line, self._source.commands.new_attempt())))
+
+
+def _is_refusal(error: Exception) -> TypeGuard[EncError]:
+    """Return whether the chat goes on after this error of a line."""
+    return isinstance(error, EncError) and not failures.is_distrust(error)

@@ -1,14 +1,17 @@
 """Lines of a chat that were entered and are not in the log yet."""
 
+from collections.abc import Sequence
+
 from msgspec import Struct
 
-from enc.cli.chat.slash_commands import parse
+from enc.cli.chat.slash_commands import LineAttempt, parse
 
 
 class PendingLine(Struct, eq=False):
     """A line that was entered. Its seq is known once it has run."""
 
     text: str
+    attempt: LineAttempt | None = None
     seq: int | None = None
     is_in_log: bool = False
     """The log has it, whatever its answer was."""
@@ -22,6 +25,11 @@ class PendingLines:
         self._unsent: list[PendingLine] = []
 
     @property
+    def entered(self) -> Sequence[PendingLine]:
+        """The lines that were entered and that the log does not show yet."""
+        return self._sending
+
+    @property
     def sending(self) -> list[str]:
         return [each.text for each in self._sending]
 
@@ -29,9 +37,8 @@ class PendingLines:
     def has_unsent(self) -> bool:
         return bool(self._unsent)
 
-    def add(self, text: str) -> PendingLine:
-        line = PendingLine(text)
-        if text.strip():
+    def add(self, line: PendingLine) -> PendingLine:
+        if line.text.strip():
             self._sending.append(line)
         return line
 
@@ -56,14 +63,15 @@ class PendingLines:
     def is_unsent(self, text: str) -> bool:
         return any(each.text == text for each in self._unsent)
 
-    def take_unsent(self) -> list[str]:
+    def take_unsent(self) -> list[PendingLine]:
         """Return the unsent lines, to enter them again."""
         lines, self._unsent = self._unsent, []
-        return [each.text for each in lines]
+        return lines
 
     def give_up(self) -> list[str]:
-        """Count the lines that have not run yet as unsent; return all unsent lines."""
+        """Count the lines that have not run yet as unsent; return all unsent lines that are not stored."""
         self._unsent += [each for each in self._sending if each.seq is None and not _is_retry(each)]
+        self._unsent = [each for each in self._unsent if each.attempt is None or not each.attempt.is_stored]
         return [each.text for each in self._unsent]
 
 

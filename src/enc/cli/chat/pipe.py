@@ -99,8 +99,8 @@ class PipedChat:
     def warn(self, text: str, about: str = "") -> None:
         self._ctx.note(text)
 
-    def report_unsent(self, line: str) -> None:
-        failures.report(self._ctx.as_json, "NOT_SENT", line, {})
+    def report_unsent(self, line: str, *, is_stored: bool = False) -> None:
+        failures.report(self._ctx.as_json, "NOT_DELIVERED" if is_stored else "NOT_SENT", line, {})
 
     def restore_input(self, line: str) -> None:
         raise AssertionError

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Self
 
+from msgspec import Struct
 from prompt_toolkit import PromptSession
 from prompt_toolkit.buffer import Buffer
 from prompt_toolkit.document import Document
@@ -37,9 +38,20 @@ MAX_LINE = 1 << 16
 COLOURS = ("green", "yellow", "magenta", "blue", "bright_red", "bright_cyan", "bright_green")
 MAX_SENDING = 4
 """Lines being sent that are shown."""
+PROMPT_ROWS = MAX_SENDING + 3
+"""Most lines below the conversation: lines being sent, the status, the prompt, and the cursor's own line."""
 MAX_ABOUT = 40
 """Characters that are shown of the line that a warning is about."""
 _STYLE = Style.from_dict({"status": "reverse", "sending": "dim"})
+
+
+class _Row(Struct, frozen=True):
+    """A row to print above the input line; it may wrap."""
+
+    text: Text
+    key: str
+    indent: int
+    is_transient: bool
 
 
 class TerminalUi:
@@ -52,12 +64,12 @@ class TerminalUi:
         self._console = Console(file=sys.stdout, highlight=False, soft_wrap=False)
         self._chat: Chat | None = None
         self._is_restored = False
-        self._rows: deque[tuple[Text, str, int]] = deque()
+        self._rows: deque[_Row] = deque()
         """Rows that wait to be printed above the input line."""
         self._day = ""
         """The day of the last line."""
-        self._last = ("", 0)
-        """The key of the last row, and how wide the terminal was."""
+        self._last = ("", 0, 0)
+        """The key of the last row, how wide the terminal was, and how many lines the row took."""
         self._session: PromptSession[None] = PromptSession(
             self._prompt,
             input=input_,
@@ -161,7 +173,7 @@ class TerminalUi:
         _append_text(row, line)
         if line.marks:
             row.append(f"  {line.marks}", style="red" if line.is_error else "dim")
-        self._print(row, line.key, INDENT * 2 if line.number else INDENT)
+        self._print(row, line.key, INDENT * 2 if line.number else INDENT, is_transient=line.is_transient)
 
     def reply(self, replies: Sequence[str | ChatLine]) -> None:
         for each in replies:
@@ -177,33 +189,37 @@ class TerminalUi:
             row.append(f"  ({visible(cut)})", style="dim")
         self._print(row)
 
-    def report_unsent(self, line: str) -> None:
+    def report_unsent(self, line: str, *, is_stored: bool = False) -> None:
         """Print the whole line, so that the user can copy it."""
-        self._print(Text(f"! not sent: {visible_lines(line)}", style="bold red"))
+        what = "stored, and not delivered yet" if is_stored else "not sent"
+        self._print(Text(f"! {what}: {visible_lines(line)}", style="bold red"))
 
-    def _print(self, row: Text, key: str = "", indent: int = INDENT) -> None:
-        self._rows.append((row, key, indent))
+    def _print(self, row: Text, key: str = "", indent: int = INDENT, *, is_transient: bool = False) -> None:
+        self._rows.append(_Row(row, key, indent, is_transient))
         if self._chat is None:
             self._print_rows()
 
     def _print_rows(self) -> None:
         """Print the waiting rows. The input line must not be on the screen."""
         while self._rows:
-            self._print_row(*self._rows.popleft())
+            self._print_row(self._rows.popleft())
 
-    def _print_row(self, row: Text, key: str, indent: int) -> None:
-        """Print a row; it replaces the last one if that has the same key and took one line.
+    def _print_row(self, row: "_Row") -> None:
+        """Print a row; it replaces the last one if that has the same key.
 
-        Lines after the first are indented, so that no part of a text looks like another entry.
+        Lines after the first are indented, so that no part of a text looks like another entry. Of a transient row that
+        would not fit on the screen, where nothing could replace it, only the first line is shown.
         """
-        width = self._console.width
-        if key and self._last == (key, width):
-            self._console.file.write("\x1b[1A\x1b[2K\r")
-        first, *more = row.wrap(self._console, max(MIN_WIDTH, width - indent))
-        self._last = ("", 0) if more else (key, width)
-        self._console.print(first)
-        for line in more:
-            line.pad_left(indent)
+        width, most = self._console.width, max(1, self._console.height - PROMPT_ROWS)
+        if row.key and self._last[:2] == (row.key, width):
+            self._console.file.write(f"\x1b[{self._last[2]}A\r\x1b[J")
+        lines = list(row.text.wrap(self._console, max(MIN_WIDTH, width - row.indent)))
+        if len(lines) > most and row.is_transient:
+            lines = [lines[0].append(" …")]
+        self._last = (row.key, width, len(lines)) if len(lines) <= most else ("", 0, 0)
+        for line in lines[1:]:
+            line.pad_left(row.indent)
+        for line in lines:
             self._console.print(line)
 
 

@@ -2,13 +2,16 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from msgspec import Struct
 
 from enc.cli.chat.line import ChatLine
 from enc.cli.common.output import visible
 from enc.core.errors import MisuseError
+
+if TYPE_CHECKING:
+    from enc.client import SendAttempt
 
 Replies = Iterator[str | ChatLine]
 MAX_TEXT = 32 << 10
@@ -19,6 +22,14 @@ HISTORY = 20
 
 class ChatEnded(Exception):
     """The user left the chat."""
+
+
+class LineAttempt(Struct, eq=False):
+    """What is kept of a line between two tries to send it."""
+
+    send: "SendAttempt"
+    is_stored: bool = False
+    """The message is in the sender's own log, and the app itself has to deliver it."""
 
 
 class SlashCommand(Struct, frozen=True):
@@ -36,6 +47,9 @@ class SlashCommands(ABC):
 
     commands: ClassVar[Mapping[str, SlashCommand]]
     """The application's commands by name. They override those that every chat has."""
+
+    attempt: "LineAttempt | None" = None
+    """The attempt of the line that runs, set by the chat."""
 
     @property
     @abstractmethod
@@ -59,6 +73,17 @@ class SlashCommands(ABC):
         if word is None:
             raise MisuseError(f"/{visible(name)}: unknown command; /help lists all commands")
         return word.act(self, rest)
+
+    def new_attempt(self) -> "LineAttempt":
+        """Return what is kept of a new line, so that it is sent once although it may run several times."""
+        from enc.client import SendAttempt
+
+        return LineAttempt(SendAttempt())
+
+    @property
+    def sending(self) -> "SendAttempt | None":
+        """The attempt to give to the app's sending methods."""
+        return None if self.attempt is None else self.attempt.send
 
     @classmethod
     def seals(cls, line: str) -> bool:

@@ -11,7 +11,9 @@ from enc.cli.chat.slash_commands import SlashCommands
 from enc.cli.common.command_context import CommandContext
 from enc.cli.common.output import Wire
 
-OFFLINE = "offline, trying again"
+AWAY = "the node does not answer; what you type waits, and is sent when it answers again"
+BACK = "the node answers again"
+AWAY_STATUS = "offline, trying again"
 DAY_S = 86_400.0
 """How long a chat that stays waits for an unreachable node."""
 
@@ -37,6 +39,10 @@ class ChatSource(Protocol):
 
     status: str
     """The status line: the partner or group, and its state."""
+    is_patient: bool
+    """Whether the chat waits for a node that does not answer."""
+    is_away: bool
+    """Whether the node did not answer the subscription lately."""
     seq: int
     """How far the log is read for `past`."""
 

@@ -28,7 +28,8 @@ _FLAGS: dict[str, Any] = {
         str | None, _option("--identity", "FILE", "Your key file. Default: ENC_IDENTITY, or the profile's.")
     ],
     "enclave": Annotated[
-        str | None, _option("--enclave", "ID", "The enclave's id. Default: ENC_ENCLAVE, or the profile's.")
+        str | None,
+        _option("--enclave", "ID", "The enclave's id, or its first digits. Default: ENC_ENCLAVE, or the profile's."),
     ],
     "registry": Annotated[
         str | None,

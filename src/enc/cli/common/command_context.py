@@ -8,10 +8,10 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from enc.cli.common import passphrase, settings
+from enc.cli.common import known_ids, passphrase, settings
 from enc.cli.common.book import followed_nodes
 from enc.cli.common.output import Output, fields, format_time
-from enc.core.errors import EventNotFound, MisuseError
+from enc.core.errors import MisuseError
 
 if TYPE_CHECKING:
     from enc.client import Client, Enclave, Identity, Registry
@@ -102,9 +102,13 @@ class CommandContext(Output):
         witnesses, k = parse_witnesses(text)
         return {"witnesses": witnesses, "k": needed or k}
 
+    def enclave_id(self, given: str | None = None) -> str:
+        """Return the id of the enclave that an argument names, else of the one that is set."""
+        return known_ids.enclave(given or self.settings.get("enclave"))
+
     @contextmanager
     def enclave(self, *, anonymous: bool = False) -> Iterator["Enclave"]:
-        enclave = self.settings.get("enclave")
+        enclave = self.enclave_id()
         nodes = followed_nodes(enclave)
         more: dict[str, Any] = {"nodes": nodes} if nodes else {}
         with self.client_as(None if anonymous else self.identity(), **more) as client:
@@ -131,16 +135,6 @@ def parse_registry(text: str) -> "Registry":
     from enc.client.registry.registry_client import parse_registry
 
     return parse_registry(text)
-
-
-def event_id(enclave: "Enclave", event: str) -> str:
-    """Return the id of an event given by its id or by its seq. Raises EventNotFound."""
-    if len(event) > 16 or not event.isdecimal():
-        return event
-    item = next(enclave.query(seq=int(event)), None)
-    if item is None:
-        raise EventNotFound(f"event {event}: missing, deleted, or not readable by you")
-    return item.id.hex()
 
 
 def content(text: str | None, file: Path | None) -> str:

@@ -12,9 +12,14 @@ Types = Annotated[
     list[str] | None, typer.Option("--type", metavar="TYPE", help="Events of this type; may be repeated.")
 ]
 Authors = Annotated[
-    list[str] | None, typer.Option("--author", metavar="ID", help="Events by this identity; may be repeated.")
+    list[str] | None, typer.Option("--author", metavar="WHO", help="Events by this identity; may be repeated.")
 ]
-Ids = Annotated[list[str] | None, typer.Option("--id", metavar="ID", help="The event with this id; may be repeated.")]
+Ids = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--id", metavar="ID", help="The event with this id, or with its first 8 or more digits; may be repeated."
+    ),
+]
 Seqs = Annotated[
     str | None, typer.Option("--seq", metavar="A:B", help="Range of seq, both ends included; or A:, :B, or N alone.")
 ]

@@ -48,7 +48,9 @@ _HINTS = {
 """Hints for people, by error code."""
 
 
-def _hint(code: str, message: str) -> str | None:
+def _hint(code: str, message: str, more: Mapping[str, Any]) -> str | None:
+    if "contact" in more:  # the hints are about one's own node
+        return None
     is_ahead = (code, message[:5]) == ("INVALID_COMMIT", "exp: ") or message.startswith("session: expires more")
     return _CLOCK if is_ahead else _HINTS.get(code)
 
@@ -87,7 +89,7 @@ def report(as_json: bool, code: str, message: str, more: Mapping[str, Any]) -> N
         _print(json.dumps({"error": {"code": code, "message": message, **more}}))
         return
     _print(f"enc: {one_line(message if code == 'MISUSE' else f'{code}: {message}')}")
-    if (hint := _hint(code, message)) is not None:
+    if (hint := _hint(code, message, more)) is not None:
         _print(f"enc: {hint}")
     if "evidence" in more:
         _print(f"enc: the evidence is in {one_line(more['evidence'])}; `enc verify` shows what it proves")

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from msgspec import Struct
 
+from enc.cli.common import known_ids
 from enc.cli.common.command import command
 from enc.cli.common.command_context import CommandContext
 from enc.cli.common.output import fields
@@ -86,7 +87,7 @@ def running_receiver(
             None if notices is None else NoticeBoard(notices),
             skip_lost=pushes.skip_lost,
             accepts=enclave_filter(pushes.only),
-            enclave=pushes.enclaves,
+            enclave=[known_ids.enclave(each, what="--enclave") for each in pushes.enclaves],
             registry=ctx.registry(),
             settings=ReceiverSettings(timeout=ctx.timeout),
         )

@@ -167,9 +167,9 @@ def _check_sources(ctx: CommandContext, sources: tuple[dict[str, str], ...], onc
     from enc.cli.dataview.check import check_pulls
 
     try:
-        from enc.dataview.lake.session import check_java
+        from enc.dataview.lake.session import check_requirements
 
-        check_java()
+        check_requirements()
         check_pulls(ctx, sources, once=once)
     except ModuleNotFoundError as e:
         raise MisuseError(f"{MISSING}: {e.name} is not installed") from None

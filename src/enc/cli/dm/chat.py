@@ -10,7 +10,7 @@ import typer
 
 from enc.cli.chat.loop import run_chat
 from enc.cli.chat.slash_commands import HISTORY
-from enc.cli.chat.source import ChatUpdate, patience
+from enc.cli.chat.source import AWAY, BACK, ChatUpdate, patience
 from enc.cli.common.book import open_book
 from enc.cli.common.command import NODE, command
 from enc.cli.common.command_context import CommandContext
@@ -22,7 +22,7 @@ from enc.cli.dm.view import line_of, wire_entry
 
 if TYPE_CHECKING:
     from enc.apps.dm import Mailbox, ThreadEntry
-    from enc.client import Enclave
+    from enc.client import Enclave, Item
     from enc.client.subscribe.subscription import Subscription
 
 app = typer.Typer()
@@ -58,9 +58,10 @@ def chat(
     ):
         shown, written, subscribed = (find_mailbox(each, book) for each in (shows, writes, listens))
         dm = MailboxContext(ctx, shows, book, shown)
-        identity = dm.resolve(who, yes)
         shown.sync()
-        source = MailboxChat(shown, written, subscribed.enclave, identity, dm.name(identity))
+        identity = dm.resolve(who, yes)
+        commands = MailboxCommands(written, identity, dm.name(identity), dm.explain)
+        source = MailboxChat(shown, commands, subscribed.enclave, identity, dm.name(identity), **patience(ctx, stay))
         is_pending = any(
             entry.state == "pending" for entry in shown.thread(identity)
         )  # interrupted, on this device or another
@@ -70,11 +71,22 @@ def chat(
 
 
 class MailboxChat:
-    """A conversation with one contact. `shown` is read, `written` sends, `feed` is subscribed to."""
+    """A conversation with one contact. `shown` is read, `feed` is subscribed to.
 
-    def __init__(self, shown: "Mailbox", written: "Mailbox", feed: "Enclave", who: bytes, name: str) -> None:
-        self._shown, self._feed, self._who, self._name = shown, feed, who, name
-        self.commands = MailboxCommands(written, who, name)
+    `patience`: seconds for which the node may be unreachable.
+    """
+
+    def __init__(
+        self,
+        shown: "Mailbox",
+        commands: MailboxCommands,
+        feed: "Enclave",
+        who: bytes,
+        name: str,
+        patience: float = 0.0,
+    ) -> None:
+        self._shown, self._feed, self._who, self._name, self.commands = shown, feed, who, name, commands
+        self.is_patient, self.is_away = bool(patience), False
         self.seq = shown.last_seq
         self._seen: dict[bytes, ThreadEntry] = {}
         self._live: Subscription | None = None
@@ -90,17 +102,26 @@ class MailboxChat:
         return [self._show(entry) for entry in (thread[-limit:] if limit else ())]
 
     def live(self) -> Iterator[ChatUpdate]:
+        from enc.client import Item
+
         self._live = self._feed.subscribe(after=self.seq)
         if self._is_closed:
             self._live.close()
-        for item in self._live:
-            for who, ref in self._shown.take(item):
-                entry = self._shown.entry(who, ref)
-                if who == self._who and entry is not None and entry != self._seen.get(ref):
-                    self._seen[ref] = entry
-                    yield self._show(entry)
-            self.status = self._status_line()
-            yield ChatUpdate((), {}, item.seq)
+        while (news := self._live.news()) is not None:
+            if isinstance(news, Item):
+                yield from self._taken(news)
+            elif self.is_patient:
+                self.is_away = not news.is_up
+                yield ChatUpdate((), {}, -1, AWAY if self.is_away else BACK)
+
+    def _taken(self, item: "Item") -> Iterator[ChatUpdate]:
+        for who, ref in self._shown.take(item):
+            entry = self._shown.entry(who, ref)
+            if who == self._who and entry is not None and entry != self._seen.get(ref):
+                self._seen[ref] = entry
+                yield self._show(entry)
+        self.status = self._status_line()
+        yield ChatUpdate((), {}, item.seq)
 
     def _show(self, entry: "ThreadEntry") -> ChatUpdate:
         is_mine = entry.author == self._shown.identity

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
+from enc.cli.common import known_ids
 from enc.cli.common.book import open_book
 from enc.cli.common.command import NODE, command
 from enc.cli.common.command_context import CommandContext, content
@@ -66,7 +67,7 @@ def use(
     from enc.apps.people.address_book import Place
 
     with open_book(ctx) as book, ctx.client() as client:
-        mailbox = Mailbox(client, which)
+        mailbox = Mailbox(client, known_ids.enclave(which))
         mailbox.sync()
         book.set_own(client.identity.public, "dm", Place(mailbox.enclave.id, client.url or None))
         _print_mailbox(ctx, mailbox, client)

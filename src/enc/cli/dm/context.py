@@ -8,10 +8,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from enc.cli.common import known_ids
 from enc.cli.common.book import open_book
 from enc.cli.common.command_context import CommandContext
+from enc.cli.common.output import short
+from enc.cli.common.prefixes import MIN_ENTRY, is_prefix, is_whole, pick
 from enc.cli.me.context import Who, Yes, resolve_person
-from enc.core.errors import EncError, MisuseError
+from enc.core.errors import EncError, MisuseError, WorldError
 
 if TYPE_CHECKING:
     from enc.apps.dm import Mailbox
@@ -38,7 +41,9 @@ class MailboxContext:
 
         A name that only a registry knows is shown with its key, and kept once the user confirms it.
         """
-        return resolve_person(self._ctx, word, self._client, self._book, yes).identity
+        invited = {each.author: "invites you" for each in self.mailbox.invites()}
+        met = {**invited, **{each.identity: "" for each in self.mailbox.contacts()}}
+        return resolve_person(self._ctx, word, self._client, self._book, yes, met).identity
 
     @contextmanager
     def place_of(self, identity: bytes, mailbox: str | None, there: str | None) -> Iterator["Place | None"]:
@@ -47,7 +52,6 @@ class MailboxContext:
         A given mailbox is stored in the address book if the block succeeds.
         """
         from enc.apps.people.address_book import Contact, Place
-        from enc.client.enclave.writes import as_bytes
 
         known = self._book.of(identity)
         if mailbox is None:
@@ -55,7 +59,7 @@ class MailboxContext:
                 raise MisuseError("--at: needs --mailbox")
             yield None if known is None else known.places.get("dm")
             return
-        place = Place(as_bytes(mailbox, "mailbox"), there)
+        place = Place(bytes.fromhex(known_ids.enclave(mailbox, what="--mailbox")), there)
         yield place
         if known is not None:
             self._book.put(Contact(known.name, identity, {"dm": place}))
@@ -73,8 +77,21 @@ class MailboxContext:
 
         if isinstance(error, NoPlace):
             return "their mailbox is unknown: give --mailbox ID, and --at URL if it is on another node"
-        named = re.sub("[0-9a-f]{64}", lambda key: self.name(bytes.fromhex(key[0])), error.message)
-        return named.replace("`repair`", "`enc dm repair`")
+        contact, own = error.context.get("contact"), self.mailbox.enclave.url
+        message = error.message
+        if contact is not None:
+            message = message.replace(contact, self._name_and_key(contact), 1)
+        elif isinstance(error, WorldError) and own and own in message:
+            message = f"your own node does not answer: {message}"
+        named = re.sub("[0-9a-f]{64}", lambda key: self.name(bytes.fromhex(key[0])), message)
+        return named.replace(
+            "`repair` sends it", "`enc dm repair`, or the next `enc dm chat` with them, sends it"
+        ).replace("`repair`", "`enc dm repair`")
+
+    def _name_and_key(self, key: str) -> str:
+        """Return a person's name with the start of the key; of a person without a name the whole key."""
+        identity = bytes.fromhex(key)
+        return f"{self._names[identity]} ({short(identity)})" if identity in self._names else key
 
     def message_ref(self, who: bytes, id_: str | None, *, mine: bool) -> bytes:
         """Return the ref of one's own last message in any state, or of the message whose id starts with it."""
@@ -82,12 +99,10 @@ class MailboxContext:
             return self.mailbox.last(who).ref
         author = self.mailbox.identity if mine else who
         thread = self.mailbox.thread(who)
-        found = [each for each in thread if each.author == author and each.id.hex().startswith(id_.lower())]
-        if len(found) != 1:
-            raise MisuseError(
-                f"{id_}: more than one message id starts with this" if found else f"{id_}: no such message"
-            )
-        return found[0].ref
+        refs = {each.id: each.ref for each in thread if each.author == author}
+        if not (is_whole(id_) or is_prefix(id_, MIN_ENTRY)):
+            raise MisuseError(f"{id_}: expected a message's id, or its first {MIN_ENTRY} or more digits")
+        return refs[pick(id_, dict.fromkeys(refs, ""), "message")]
 
 
 @contextmanager
@@ -95,9 +110,9 @@ def open_mailbox(ctx: CommandContext) -> Iterator[MailboxContext]:
     """Yield the mailbox of the profile's identity, synced."""
     with open_book(ctx) as book, ctx.client() as client:
         mailbox = find_mailbox(client, book)
-        mailbox.sync()
         dm = MailboxContext(ctx, client, book, mailbox)
         try:
+            mailbox.sync()
             yield dm
         except EncError as e:
             e.message = dm.explain(e)

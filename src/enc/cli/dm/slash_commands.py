@@ -1,9 +1,11 @@
 """Slash commands of `enc dm chat`."""
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from enc.cli.chat.slash_commands import Replies, SlashCommand, SlashCommands, how_many, one
 from enc.cli.dm.view import line_of
+from enc.core.errors import EncError
 
 if TYPE_CHECKING:
     from enc.apps.dm import Mailbox
@@ -12,8 +14,8 @@ if TYPE_CHECKING:
 class MailboxCommands(SlashCommands):
     """Commands of a conversation with the contact `who`, shown as `name`."""
 
-    def __init__(self, mailbox: "Mailbox", who: bytes, name: str) -> None:
-        self._mailbox, self._who, self._name = mailbox, who, name
+    def __init__(self, mailbox: "Mailbox", who: bytes, name: str, explain: Callable[[EncError], str]) -> None:
+        self._mailbox, self._who, self._name, self._explain = mailbox, who, name, explain
 
     @property
     def last_seq(self) -> int:
@@ -21,12 +23,23 @@ class MailboxCommands(SlashCommands):
         return self._mailbox.last_seq
 
     def say(self, text: str) -> Replies:
-        self._mailbox.send(self._who, text)
-        return iter(())
+        return self._deliver(lambda: self._mailbox.send(self._who, text, attempt=self.sending))
 
     def _edit(self, rest: str) -> Replies:
         text = one(rest, "/edit TEXT")
-        self._mailbox.edit(self._who, self._last(), text)
+        return self._deliver(lambda: self._mailbox.edit(self._who, self._last(), text))
+
+    def _deliver(self, act: Callable[[], object]) -> Replies:
+        """Send a text; if an earlier try has stored it in one's own mailbox, deliver it from there."""
+        if self.attempt is not None and self.attempt.is_stored:
+            return self._retry("")
+        try:
+            act()
+        except EncError as e:
+            if self.attempt is not None:
+                self.attempt.is_stored = bool(e.context.get("kept"))
+            e.message = self._explain(e)
+            raise
         return iter(())
 
     def _retract(self, rest: str) -> Replies:
@@ -39,9 +52,13 @@ class MailboxCommands(SlashCommands):
         return self._mailbox.last(self._who).ref
 
     def _retry(self, rest: str) -> Replies:
-        for each in self._mailbox.repair():
-            if each.who == self._who and each.error is not None:
-                yield f"{'still pending' if each.is_left else 'refused'}: {each.error.code}"
+        """Deliver what is pending. Raises the error of the last message that is still pending."""
+        found = self._mailbox.repair(self._who)
+        left = [each.error for each in found if each.error is not None and each.is_left]
+        if left:
+            left[-1].message = self._explain(left[-1])
+            raise left[-1]
+        return iter([f"refused: {each.error.code}" for each in found if each.error is not None])
 
     def _history(self, rest: str) -> Replies:
         limit = how_many(rest)

@@ -5,18 +5,28 @@ from typing import Annotated, Literal
 
 import typer
 
+from enc.cli.common import known_ids
 from enc.cli.common.command import command
 from enc.cli.common.command_context import CommandContext
+from enc.cli.common.prefixes import is_prefix
 
 app = typer.Typer()
 ACCESS, LIFECYCLE = "Access", "Lifecycle of an enclave"
 
-Target = Annotated[str, typer.Argument(metavar="IDENTITY", help="The person's public key, 64 hex digits.")]
+Target = Annotated[str, typer.Argument(metavar="WHO", help=known_ids.PERSON)]
 Trait = Annotated[
     str, typer.Argument(metavar="TRAIT", help="A trait of the manifest, such as admin; in version 1 a role.")
 ]
 _WHO = "3f0c9a7be5d2416883aa1b0c5d6e7f8091a2b3c4d5e6f708192a3b4c5d6e7f80"
 """A public key for the examples."""
+
+
+def _key(ctx: CommandContext, word: str) -> str:
+    """Return the key of the target; print it if only its start was given."""
+    key = known_ids.identity(word, {ctx.identity().public: "you"}, what="WHO")
+    if is_prefix(word):
+        ctx.note(f"{word} is {key}")
+    return key
 
 
 @command(app, f"enc move {_WHO} OUTSIDER MEMBER", f'enc move {_WHO} Member "Admin,Member"', panel=ACCESS)
@@ -34,10 +44,10 @@ def move(
     In an enclave of version 1: set all roles at once, as names with commas between, "" for no role, or a bitmask 0x…
     """
     with ctx.enclave() as enclave:
-        ctx.print_receipt(enclave, enclave.move(target, from_, to, force=force))
+        ctx.print_receipt(enclave, enclave.move(_key(ctx, target), from_, to, force=force))
 
 
-@command(app, f"enc grant {_WHO} admin", panel=ACCESS)
+@command(app, f"enc grant {_WHO} admin", "enc grant bob admin", panel=ACCESS)
 def grant(
     ctx: CommandContext,
     target: Target,
@@ -48,14 +58,14 @@ def grant(
 ) -> None:
     """Give an identity a trait or a role."""
     with ctx.enclave() as enclave:
-        ctx.print_receipt(enclave, enclave.grant(target, trait, endpoint=endpoint))
+        ctx.print_receipt(enclave, enclave.grant(_key(ctx, target), trait, endpoint=endpoint))
 
 
 @command(app, f"enc revoke {_WHO} admin", panel=ACCESS)
 def revoke(ctx: CommandContext, target: Target, trait: Trait) -> None:
     """Take a trait or a role away from an identity."""
     with ctx.enclave() as enclave:
-        ctx.print_receipt(enclave, enclave.revoke(target, trait))
+        ctx.print_receipt(enclave, enclave.revoke(_key(ctx, target), trait))
 
 
 @command(app, "enc revoke-self admin", name="revoke-self", panel=ACCESS)
@@ -69,7 +79,7 @@ def revoke_self(ctx: CommandContext, trait: Trait) -> None:
 def transfer(ctx: CommandContext, target: Target, trait: Trait) -> None:
     """Pass a trait that you hold to another identity; you lose it. In an enclave of version 1: Owner."""
     with ctx.enclave() as enclave:
-        ctx.print_receipt(enclave, enclave.transfer(target, trait))
+        ctx.print_receipt(enclave, enclave.transfer(_key(ctx, target), trait))
     if trait == "owner" and ctx.settings.values["registry"].value is not None:
         ctx.note(
             "the new owner should now run `enc registry register-enclave`: until then the registry lists you as owner"

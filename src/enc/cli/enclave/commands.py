@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from enc.cli.common import known_ids
 from enc.cli.common.command import LOCAL, NODE, command
 from enc.cli.common.command_context import CommandContext, read
 from enc.cli.common.event_flags import as_tag
@@ -156,9 +157,9 @@ def _pinned() -> Iterator[OutputRow]:
     from enc.core.trees.tree_head import wire_head
 
     pins = FilePins(default_directory())
-    for path in sorted(default_directory().glob(f"{'[0-9a-f]' * 64}.json")):
-        pin = pins.load(bytes.fromhex(path.stem))
+    for id_ in known_ids.used_enclaves():
+        pin = pins.load(id_)
         if pin is not None:
             head = pin.head and wire_head(pin.head)
-            wire = {"enclave": path.stem, "sequencer": pin.sequencer.hex(), "head": head}
-            yield wire, (path.stem, str(pin.head.ts) if pin.head else "-")
+            wire = {"enclave": id_.hex(), "sequencer": pin.sequencer.hex(), "head": head}
+            yield wire, (id_.hex(), str(pin.head.ts) if pin.head else "-")

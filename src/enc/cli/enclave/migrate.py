@@ -69,7 +69,7 @@ def migrate(
         raise MisuseError("--from: only with --all; for one enclave, give --node")
     more: dict[str, Any] = {"accept_loss": accept_loss, **({"url": to} if force else {})}
     with ctx.client_as(ctx.identity(), **more) as client, ProgressBar(ctx.is_terminal) as bar:
-        enclave, report_step = client.enclave(which or ctx.settings.get("enclave")), partial(print_step, ctx)
+        enclave, report_step = client.enclave(ctx.enclave_id(which)), partial(print_step, ctx)
         found = enclave.migrate(to, moves_folder(), archive=archive, source=source, tell=report_step, progress=bar.show)
     if use:
         ctx.settings.store("node", to)
@@ -102,7 +102,7 @@ def follow(
     use: Annotated[bool, typer.Option("--use", help="The profile uses that node from now on.")] = False,
 ) -> None:
     """Switch to the node that an enclave moved to, checked by its Migrates and by what you saw before."""
-    wanted = which or ctx.settings.get("enclave")
+    wanted = ctx.enclave_id(which)
     with (
         open_book(ctx) as book,
         ctx.client_as(ctx.identity(), accept_loss=accept_loss, **_where(ctx, there, wanted)) as client,

@@ -6,10 +6,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 import msgspec
 import typer
 
+from enc.cli.common import known_ids
 from enc.cli.common.command import LOCAL, WITNESSED, command
-from enc.cli.common.command_context import CommandContext, event_id, read
+from enc.cli.common.command_context import CommandContext, read
 from enc.cli.common.exits import FAILED
 from enc.cli.common.output import fields, visible
+from enc.cli.common.prefixes import check_whole
 from enc.cli.enclave.commands import text_head
 from enc.core.errors import InvalidProof, MisuseError
 from enc.core.primitives.encoding import decode_json
@@ -59,9 +61,12 @@ def _witnessed(enclave: "Enclave", head: "TreeHead") -> tuple[dict[str, Any], st
 @command(app, "enc prove 7 -o proof.json", "enc prove --slot topic -o topic.json", flags=WITNESSED, panel=PANEL)
 def prove(
     ctx: CommandContext,
-    event: Annotated[str | None, typer.Argument(metavar="EVENT", help="An event: its id, or its seq.")] = None,
+    event: Annotated[
+        str | None,
+        typer.Argument(metavar="EVENT", help="An event: its seq, its id, or the first 8 or more digits of it."),
+    ] = None,
     member: Annotated[
-        str | None, typer.Option(metavar="ID", help="Prove the State and traits of this identity.")
+        str | None, typer.Option(metavar="WHO", help="Prove the State and traits of this identity.")
     ] = None,
     slot: Annotated[str | None, typer.Option(metavar="KEY", help="Prove the value of this slot.")] = None,
     own: Annotated[bool, typer.Option("--own", help="One of your own slots instead of a shared one.")] = False,
@@ -77,9 +82,13 @@ def prove(
     if [event, member, slot].count(None) != 2:
         raise MisuseError("give exactly one of: an event, --member ID, --slot KEY")
     with ctx.client() as client:
-        enclave = client.enclave(ctx.settings.get("enclave"))
-        me = client.identity.public if own else None
-        proof = _event(enclave, event, wait) if event is not None else _state(enclave, member, slot, me)
+        enclave = client.enclave(ctx.enclave_id())
+        me = client.identity.public
+        if member is not None:
+            member = known_ids.identity(member, {me: "you"}, what="--member")
+        proof = (
+            _event(enclave, event, wait) if event is not None else _state(enclave, member, slot, me if own else None)
+        )
         anchor = proof.fact.anchor
         witnessed, text = _witnessed(enclave, anchor.head)
     if file is None:
@@ -91,7 +100,7 @@ def prove(
 
 
 def _event(enclave: "Enclave", event: str, wait: bool) -> "Proof":
-    return enclave.proof(event_id(enclave, event), wait=wait).file
+    return enclave.proof(known_ids.event(enclave, event), wait=wait).file
 
 
 def _state(enclave: "Enclave", member: str | None, slot: str | None, owner: bytes | None) -> "Proof":
@@ -122,13 +131,16 @@ def verify(
     ctx: CommandContext,
     file: Annotated[Path, typer.Argument(metavar="FILE", help="A proof, or evidence against a node; - for stdin.")],
     sequencer: Annotated[
-        str | None, typer.Option(metavar="KEY", help="The expected sequencer; the proof of another one fails.")
+        str | None,
+        typer.Option(metavar="KEY", help="The expected sequencer, as a whole key; the proof of another one fails."),
     ] = None,
 ) -> None:
     """Verify a proof or evidence offline, and print exactly what it proves and what it does not.
 
     Exit code 0: the proof holds, the evidence convicts the sequencer, or the finding of an audit holds. 1: otherwise.
     """
+    if sequencer is not None:
+        check_whole(sequencer, "--sequencer")
     try:
         found = _check(read(file), sequencer)
     except InvalidProof as e:

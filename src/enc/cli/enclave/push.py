@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from msgspec import Struct
 
+from enc.cli.common import known_ids
 from enc.cli.common.command import ENCLAVE, command
 from enc.cli.common.command_context import CommandContext
 from enc.cli.common.output import OutputRow, format_time, short
@@ -110,6 +111,7 @@ def receive(ctx: CommandContext, options: PushReceiveOptions) -> None:
             event_sink.JsonLines(serving.end) if options.command is None else event_sink.CommandRunner(options.command)
         )
         known = ctx.settings.values["enclave"].value
+        enclaves = options.enclaves or ([] if known is None else [known])
         receiver = PushReceiver(
             ctx.identity(),
             options.url,
@@ -117,7 +119,7 @@ def receive(ctx: CommandContext, options: PushReceiveOptions) -> None:
             options.state,
             sink.event,
             accepts=enclave_filter(options.only),
-            enclave=options.enclaves or ([] if known is None else [known]),
+            enclave=[known_ids.enclave(each) for each in enclaves],
             registry=ctx.registry(),
             settings=ReceiverSettings(
                 on_notice=sink.notice,

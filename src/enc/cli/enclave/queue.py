@@ -66,7 +66,7 @@ def add(
     queue: Queue = None,
 ) -> None:
     """Sign a commit and store it in the queue. Needs no node; `enc queue send` sends it."""
-    body, enclave = content(text, file), ctx.settings.get("enclave")
+    body, enclave = content(text, file), ctx.enclave_id()
     with ctx.client() as client, client.commit_queue(_path(queue)) as waiting:
         commit = client.enclave(enclave).prepare(type_, body, tags=list(map(as_tag, tags or ())))
         number = waiting.add(commit, at=client.url or None)

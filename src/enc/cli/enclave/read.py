@@ -7,6 +7,7 @@ import msgspec
 import typer
 from msgspec import Struct
 
+from enc.cli.common import known_ids
 from enc.cli.common.command import command
 from enc.cli.common.command_context import CommandContext
 from enc.cli.common.event_flags import Authors, Ids, SearchTags, Seqs, Since, Types, Until, as_search
@@ -53,10 +54,10 @@ def query(ctx: CommandContext, options: QueryOptions) -> None:
 
     With --proof, each event's place in the log is verified, too. A search cannot show that the node left out no match.
     """
-    search = as_search(
-        options.types, options.authors, options.tags, options.ids, options.seq, options.since, options.until
-    )
+    authors = _authors(ctx, options.authors)
+    search = as_search(options.types, authors, options.tags, None, options.seq, options.since, options.until)
     with ctx.enclave() as enclave:
+        search["id"] = [known_ids.event(enclave, each) for each in options.ids or ()] or None
         found = enclave.query(
             proof=options.proof, limit=options.limit, reverse=options.reverse, valid=options.valid, **search
         )
@@ -84,9 +85,13 @@ def watch(
     """Print new events as they arrive, one line each, until Ctrl-C. Reconnects without gaps or repeats."""
     with (
         ctx.enclave() as enclave,
-        enclave.subscribe(after=after, **as_search(types, authors, tags)) as events,
+        enclave.subscribe(after=after, **as_search(types, _authors(ctx, authors), tags)) as events,
     ):
         ctx.stream(_row(ctx, item) for item in islice(events, limit))
+
+
+def _authors(ctx: CommandContext, words: list[str] | None) -> list[str]:
+    return [known_ids.identity(each, {ctx.identity().public: "you"}, what="--author") for each in words or ()]
 
 
 def _row(ctx: CommandContext, item: "Item", sequencer: bytes | None = None) -> OutputRow:

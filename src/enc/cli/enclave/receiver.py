@@ -11,6 +11,7 @@ from typing import Any, Self
 
 import uvicorn
 
+from enc.cli.common import known_ids
 from enc.cli.enclave.event_sink import EventSink, SinkClosed, report_line
 from enc.client import Gap, PushReceiver
 from enc.core.errors import MisuseError
@@ -114,9 +115,7 @@ def _sites(url: str) -> SiteRules:
 
 def enclave_filter(only: Sequence[str] | None) -> Callable[[bytes], bool]:
     """Return a predicate that accepts the named enclaves, or all if none is named."""
-    from enc.client.enclave.writes import as_bytes
-
-    wanted = None if not only else {as_bytes(each, "--only") for each in only}
+    wanted = None if not only else {bytes.fromhex(known_ids.enclave(each, what="--only")) for each in only}
     return lambda enclave: wanted is None or enclave in wanted
 
 

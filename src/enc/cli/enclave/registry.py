@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from enc.cli.common import known_ids
 from enc.cli.common.command import NODE, command
 from enc.cli.common.command_context import CommandContext
 from enc.cli.common.output import OutputRow, fields, short
@@ -74,7 +75,7 @@ def register_enclave(
     previous owner can still change the entry. Fields that are not given keep their values.
     """
     with ctx.client() as client:
-        enclave = client.enclave(ctx.settings.get("enclave"))
+        enclave = client.enclave(ctx.enclave_id())
         receipt = enclave.register(app=app_, desc=desc, meta=None if meta is None else _object(meta), archive=archive)
         _print_registered(ctx, client, receipt)
 
@@ -90,7 +91,8 @@ def register_identity(
     ] = True,
 ) -> None:
     """Register which enclaves are yours. This replaces your earlier entry."""
-    named = dict(_parse_label(each) for each in enclaves or ())
+    labels = (_parse_label(each) for each in enclaves or ())
+    named = {label: known_ids.enclave(id_, what=label) for label, id_ in labels}
     with ctx.client() as client:
         _print_registered(ctx, client, client.register_identity(named, sub_key=sub_key))
 
@@ -121,11 +123,11 @@ def _print_registered(ctx: CommandContext, client: "Client", receipt: "Receipt |
 
 @command(app, "enc registry resolve 5c1f…", flags=NODE)
 def resolve(
-    ctx: CommandContext, which: Annotated[str, typer.Argument(metavar="ENCLAVE", help="An enclave's id.")]
+    ctx: CommandContext, which: Annotated[str, typer.Argument(metavar="ENCLAVE", help=known_ids.ENCLAVE)]
 ) -> None:
     """Print an enclave's node: the registry's entry, verified by its proof."""
     with ctx.client_as(None) as client:
-        found = client.resolve(which)
+        found = client.resolve(known_ids.enclave(which))
     wire = _wire(found)
     ctx.emit(wire, fields(**{**wire, "endpoints": " ".join(wire["endpoints"]), "meta": json.dumps(wire["meta"])}))
 
@@ -147,10 +149,10 @@ def _wire(found: "Resolution") -> dict[str, Any]:
 
 
 @command(app, "enc registry lookup 3f0c…", flags=NODE)
-def lookup(ctx: CommandContext, who: Annotated[str, typer.Argument(metavar="IDENTITY", help="A public key.")]) -> None:
+def lookup(ctx: CommandContext, who: Annotated[str, typer.Argument(metavar="WHO", help=known_ids.PERSON)]) -> None:
     """Print an identity's registered enclaves, and the key to encrypt to."""
     with ctx.client_as(None) as client:
-        found = client.lookup(who)
+        found = client.lookup(known_ids.identity(who))
     enclaves = {label: enclave.hex() for label, enclave in found.enclaves.items()}
     sub_pub = found.sub_pub.hex() if found.sub_pub else None
     ctx.emit(
@@ -163,16 +165,16 @@ def lookup(ctx: CommandContext, who: Annotated[str, typer.Argument(metavar="IDEN
 def list_(
     ctx: CommandContext,
     app_: Annotated[str | None, typer.Option("--app", metavar="NAME", help="Enclaves of this application.")] = None,
-    creator: Annotated[str | None, typer.Option(metavar="IDENTITY", help="Enclaves created by this identity.")] = None,
+    creator: Annotated[str | None, typer.Option(metavar="WHO", help="Enclaves created by this identity.")] = None,
     q: Annotated[
         str | None, typer.Option("--query", "-q", metavar="TEXT", help="Enclaves with this text in their description.")
     ] = None,
 ) -> None:
     """List the enclaves in the registry, unverified. `resolve` verifies one."""
+    who = None if creator is None else known_ids.identity(creator, what="--creator")
     with ctx.client_as(None) as client:
-        ctx.rows(
-            ("enclave", "app", "holder", "about"), _listing(client, {"app": app_, "creator": creator, "q": q}), cut=True
-        )
+        search = {"app": app_, "creator": who, "q": q}
+        ctx.rows(("enclave", "app", "holder", "about"), _listing(client, search), cut=True)
 
 
 def _listing(client: "Client", search: dict[str, str | None]) -> Iterator[OutputRow]:

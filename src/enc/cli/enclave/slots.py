@@ -4,6 +4,7 @@ from typing import Annotated, Any
 
 import typer
 
+from enc.cli.common import known_ids
 from enc.cli.common.command import command
 from enc.cli.common.command_context import CommandContext
 from enc.cli.common.output import visible
@@ -22,11 +23,12 @@ def get(
     ctx: CommandContext,
     key: Key,
     own: Own = False,
-    owner: Annotated[str | None, typer.Option(metavar="ID", help="The owner of an own slot. Default: you.")] = None,
+    owner: Annotated[str | None, typer.Option(metavar="WHO", help="The owner of an own slot. Default: you.")] = None,
 ) -> None:
     """Print a slot's value: a text as it is, anything else as JSON; nothing if it is unset."""
+    who = None if owner is None else known_ids.identity(owner, {ctx.identity().public: "you"}, what="--owner")
     with ctx.enclave() as enclave:
-        slot = enclave.read_own(key, owner) if own or owner else enclave.read_shared(key)
+        slot = enclave.read_own(key, who) if own or who else enclave.read_shared(key)
     seq = None if slot.event is None else slot.event.seq
     if ctx.as_json or slot.value is not None:
         ctx.emit({"key": key, "value": slot.value, "seq": seq, "proved": slot.proved}, _text(ctx, slot.value))

@@ -5,14 +5,17 @@ from typing import Annotated
 
 import typer
 
+from enc.cli.common import known_ids
 from enc.cli.common.command import command
-from enc.cli.common.command_context import CommandContext, content, event_id
+from enc.cli.common.command_context import CommandContext, content
 from enc.cli.common.event_flags import as_tag
 
 app = typer.Typer()
 PANEL = "Writing"
 
-Event = Annotated[str, typer.Argument(metavar="EVENT", help="The event: its id, or its seq.")]
+Event = Annotated[
+    str, typer.Argument(metavar="EVENT", help="The event: its seq, its id, or the first 8 or more digits of it.")
+]
 Text = Annotated[str | None, typer.Argument(metavar="CONTENT", help="The content; - reads stdin.")]
 File = Annotated[Path | None, typer.Option("--file", metavar="FILE", help="Read the content from this file.")]
 Tag = Annotated[
@@ -51,7 +54,7 @@ def update(
     body = content(text, file)
     with ctx.enclave() as enclave:
         listed = list(map(as_tag, tags or ()))
-        ctx.print_receipt(enclave, enclave.update(event_id(enclave, event), body, tags=listed, check=check))
+        ctx.print_receipt(enclave, enclave.update(known_ids.event(enclave, event), body, tags=listed, check=check))
 
 
 @command(app, "enc delete 7", 'enc delete 7 --moderator --note "off topic"', panel=PANEL)
@@ -65,5 +68,5 @@ def delete(
 ) -> None:
     """Delete an event. The node erases its content; the event stays provable. This cannot be undone."""
     with ctx.enclave() as enclave:
-        id_ = event_id(enclave, event)
+        id_ = known_ids.event(enclave, event)
         ctx.print_receipt(enclave, enclave.delete(id_, reason="moderator" if moderator else "author", note=note))

@@ -9,7 +9,7 @@ import typer
 
 from enc.cli.chat.loop import run_chat
 from enc.cli.chat.slash_commands import HISTORY
-from enc.cli.chat.source import OFFLINE, ChatUpdate, patience
+from enc.cli.chat.source import AWAY, BACK, ChatUpdate, patience
 from enc.cli.common.command import NODE, command
 from enc.cli.common.command_context import CommandContext
 from enc.cli.common.exits import FAILED
@@ -21,6 +21,7 @@ from enc.runtime.backoff import Backoff
 
 if TYPE_CHECKING:
     from enc.apps.group import Change, Group, GroupEntry, GroupStatus
+    from enc.apps.group.following import Following
     from enc.client import Enclave
 
 app = typer.Typer()
@@ -76,7 +77,8 @@ class GroupChat:
     ) -> None:
         self._group, self._feed, self._name, self._view, self.commands = group, feed, name, view, commands
         self._patience, self._closed = patience, threading.Event()
-        self._following = group.follow(feed)
+        self.is_patient, self.is_away = bool(patience), False
+        self._following = self._follow()
         self._now = group.status()
         self.seq, self.status = self._now.seq, self._status_line()
 
@@ -86,6 +88,10 @@ class GroupChat:
         return " | ".join(
             (f"{self._name}{topic}", member_count(now.members), epoch_text(now), f"you: {role_text(now)}")
         )
+
+    def _follow(self) -> "Following":
+        """Follow changes; with patience, also whether the node answers."""
+        return self._group.follow(self._feed, patience=self._patience or None)
 
     def past(self, limit: int) -> Iterable[ChatUpdate]:
         return [
@@ -98,15 +104,20 @@ class GroupChat:
         while not self._closed.is_set():
             try:
                 for change in self._following:
-                    yield self._shown(change)
+                    yield from self._connection(change.kind == "online") if not change.id else [self._shown(change)]
                 return
             except WorldError:
                 if not self._patience:
                     raise
                 self._following.close()
-                self.status = f"{OFFLINE} | {self._status_line()}"
-            yield ChatUpdate((), {}, -1)
+            yield from self._connection(False)
             yield from self._reconnect()
+
+    def _connection(self, is_up: bool) -> Iterator[ChatUpdate]:
+        """Report once that the node stops or resumes answering."""
+        if self.is_away == is_up:
+            self.is_away = not is_up
+            yield ChatUpdate((), {}, -1, BACK if is_up else AWAY)
 
     def _reconnect(self) -> Iterator[ChatUpdate]:
         """Retry the sync until it succeeds, then subscribe again."""
@@ -119,10 +130,10 @@ class GroupChat:
             except WorldError as e:
                 self._closed.wait(backoff.wait(e))
                 continue
-            self._following = self._group.follow(self._feed)
+            self._following = self._follow()
             self._now = self._group.status()
             self.status = self._status_line()
-            yield ChatUpdate((), {}, -1)
+            yield from self._connection(True)
             yield from map(self._shown, changes)
             return
 

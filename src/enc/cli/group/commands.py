@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from enc.cli.common import known_ids
 from enc.cli.common.book import open_book
 from enc.cli.common.command import NODE, command
 from enc.cli.common.command_context import CommandContext
@@ -68,16 +69,15 @@ def list_(ctx: CommandContext) -> None:
 def add(
     ctx: CommandContext,
     name: NewName,
-    enclave: Annotated[str, typer.Argument(metavar="ID", help="The group's id, 64 hex digits.")],
+    enclave: Annotated[str, typer.Argument(metavar="ID", help="The group's id.")],
     there: Annotated[
         str | None, typer.Option("--at", metavar="URL", help="The group's node. Default: the node in use.")
     ] = None,
 ) -> None:
     """Add a group to your address book under a name. Works offline."""
     from enc.apps.people.address_book import Place
-    from enc.client.enclave.writes import as_bytes
 
-    place = Place(as_bytes(enclave, "id"), there or ctx.settings.values["node"].value)
+    place = Place(bytes.fromhex(known_ids.enclave(enclave, what="ID")), there or ctx.settings.values["node"].value)
     with open_book(ctx, listing=True) as book:
         book.put_group(name, place)
     ctx.emit({"group": name, "enclave": place.enclave.hex(), "node": place.node}, f"{name}  {place.enclave.hex()}")

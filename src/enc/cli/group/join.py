@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
+from enc.cli.common import known_ids
 from enc.cli.common.book import open_book
 from enc.cli.common.command import NODE, command
 from enc.cli.common.command_context import CommandContext
@@ -127,11 +128,11 @@ def accept(
     """Accept an invitation, and name the group. You are a member already: this gets the keys you were sent."""
     from enc.apps.group import Group, invitations_in
     from enc.apps.people.address_book import Place
-    from enc.client.enclave.writes import as_bytes
 
-    wanted = as_bytes(enclave, "id")
     with open_book(ctx) as book, ctx.client() as client:
-        found = [each for each in invitations_in(own_store(client, book, store)) if each.enclave == wanted]
+        invitations = invitations_in(own_store(client, book, store))
+        wanted = bytes.fromhex(known_ids.enclave(enclave, (each.enclave for each in invitations), what="ID"))
+        found = [each for each in invitations if each.enclave == wanted]
         invitation = next((each for each in reversed(found) if each.is_confirmed), None)
         if invitation is None:
             raise MisuseError(

@@ -36,19 +36,20 @@ class GroupCommands(SlashCommands):
         return iter(())
 
     def say(self, text: str) -> Replies:
-        return self._sent(self.group.say(text).seq)
+        return self._sent(self.group.say(text, attempt=self.sending).seq)
 
     def _reply(self, rest: str) -> Replies:
         entry, text = two(rest, "/reply NUMBER TEXT")
-        return self._sent(self.group.say(text, reply_to=find_entry(self.group, entry).id).seq)
+        to = find_entry(self.group, entry).id
+        return self._sent(self.group.say(text, reply_to=to, attempt=self.sending).seq)
 
     def _edit(self, rest: str) -> Replies:
         entry, text = two(rest, "/edit NUMBER TEXT")
-        return self._sent(self.group.edit(find_entry(self.group, entry).id, text).seq)
+        return self._sent(self.group.edit(find_entry(self.group, entry).id, text, attempt=self.sending).seq)
 
     def _react(self, rest: str) -> Replies:
         entry, text = two(rest, "/react NUMBER REACTION")
-        return self._sent(self.group.react(find_entry(self.group, entry).id, text).seq)
+        return self._sent(self.group.react(find_entry(self.group, entry).id, text, attempt=self.sending).seq)
 
     def _unreact(self, rest: str) -> Replies:
         entry, _, text = rest.partition(" ")
@@ -58,7 +59,7 @@ class GroupCommands(SlashCommands):
         return self._sent(self.group.delete(find_entry(self.group, one(rest, "/delete NUMBER")).id).seq)
 
     def _announce(self, rest: str) -> Replies:
-        return self._sent(self.group.announce(one(rest, "/announce TEXT")).seq)
+        return self._sent(self.group.announce(one(rest, "/announce TEXT"), attempt=self.sending).seq)
 
     def _topic(self, rest: str) -> Replies:
         if rest:

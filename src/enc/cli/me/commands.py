@@ -5,13 +5,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from enc.cli.common import known_ids
 from enc.cli.common.book import open_book
 from enc.cli.common.command import NODE, command
 from enc.cli.common.command_context import CommandContext, content
 from enc.cli.common.output import OutputRow, fields, format_time
 from enc.cli.me import card, contacts, documents, notices
+from enc.cli.me.audience import audience_lines, wire_audience
 from enc.cli.me.context import Which, find_id, open_store
-from enc.core.errors import InvalidCommit, MisuseError
+from enc.core.errors import EncError, InvalidCommit, MisuseError
 from enc.core.primitives.encoding import strict_json
 
 if TYPE_CHECKING:
@@ -50,12 +52,12 @@ def use(
     """Use an existing store, on a device without a registry."""
     from enc.apps import Personal
     from enc.apps.people.address_book import Place
-    from enc.client.enclave.writes import as_bytes
 
+    id_ = known_ids.enclave(which)
     with open_book(ctx) as book, ctx.client() as client:
-        found = Personal(client, which, node=there)
+        found = Personal(client, id_, node=there)
         found.refresh()  # fails unless the store is one's own: the node lets only its owner read
-        place = Place(as_bytes(which, "enclave"), there or client.url or None)
+        place = Place(bytes.fromhex(id_), there or client.url or None)
         book.set_own(client.identity.public, "personal", place)
         _print_store(ctx, found)
 
@@ -144,10 +146,24 @@ def _field(text: str) -> tuple[str, Any]:
 def post(
     ctx: CommandContext, text: Annotated[str | None, typer.Argument(metavar="TEXT", help="- reads stdin.")] = None
 ) -> None:
-    """Publish a post. It is not sealed: the node pushes it to your dataviews."""
+    """Publish a post, and print who can see it. It is not sealed."""
+    from enc.apps import AddressBook
+    from enc.core.log.receipt import wire_receipt
+
     body = content(text, None)
     with open_store(ctx) as mine:
-        ctx.print_receipt(mine.enclave, mine.post(body))
+        receipt = mine.post(body)
+        wire = {**wire_receipt(receipt), "enclave": mine.enclave.hex}
+        text_ = fields(seq=receipt.seq, id=receipt.id.hex(), time=format_time(receipt.timestamp))
+        try:
+            audience = mine.audience()
+        except EncError as e:  # the post is in the log all the same
+            ctx.emit({**wire, "audience": None}, text_)
+            ctx.note(f"posted; who can see it could not be read: {e.message}")
+            return
+        ctx.emit({**wire, "audience": wire_audience(audience)}, text_)
+    for line in audience_lines(audience, mine.enclave.url, AddressBook().names()):
+        ctx.note(line)
 
 
 @command(app, "enc me posts", flags=NODE)

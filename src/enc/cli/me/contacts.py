@@ -4,11 +4,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from enc.cli.common import known_ids
 from enc.cli.common.book import open_book
 from enc.cli.common.command import NODE, command
 from enc.cli.common.command_context import CommandContext
 from enc.cli.common.output import OutputRow, fields
-from enc.cli.me.context import Who, Yes, checked_card, keep_card, resolve_person
+from enc.cli.common.prefixes import check_whole
+from enc.cli.me.context import Who, Yes, checked_card, keep_card, resolve_person, whole_key
 from enc.core.errors import MisuseError
 
 if TYPE_CHECKING:
@@ -43,7 +45,7 @@ def _row(contact: "Contact") -> OutputRow:
 def know(
     ctx: CommandContext,
     name: Annotated[str, typer.Argument(metavar="NAME", help="Your name for them.")],
-    key: Annotated[str, typer.Argument(metavar="KEY", help="Their public key, or a contact card.")],
+    key: Annotated[str, typer.Argument(metavar="KEY", help="Their public key, all 64 hex digits; or a contact card.")],
     to: Annotated[str | None, typer.Option("--store", metavar="ID", help="Their personal store.")] = None,
     mailbox: Annotated[str | None, typer.Option(metavar="ID", help="Their mailbox.")] = None,
     there: Annotated[str | None, typer.Option("--at", metavar="URL", help="The node of these enclaves.")] = None,
@@ -52,15 +54,17 @@ def know(
     """Add a person to your address book."""
     from enc.apps.people.address_book import Contact, Place
     from enc.apps.people.names import is_link
-    from enc.client.enclave.writes import as_bytes
 
     if there is not None and to is None and mailbox is None:
         raise MisuseError("--at: needs --store or --mailbox")
+    if not is_link(key):
+        check_whole(key, "KEY")
     given = {"personal": to, "dm": mailbox}
-    places = {label: Place(as_bytes(id_, label), there) for label, id_ in given.items() if id_ is not None}
+    ids = {label: known_ids.enclave(id_, what=label) for label, id_ in given.items() if id_ is not None}
+    places = {label: Place(bytes.fromhex(id_), there) for label, id_ in ids.items()}
     with open_book(ctx, listing=True) as book:
         card = checked_card(ctx, key) if is_link(key) else None
-        identity = as_bytes(key, "key") if card is None else card.key
+        identity = bytes.fromhex(key) if card is None else card.key
         before = book.get(name)
         if before is not None and before.identity != identity:
             if not again:
@@ -91,6 +95,6 @@ def whois(ctx: CommandContext, who: Who, yes: Yes = False) -> None:
     from enc.apps.people.lookup import find
 
     with open_book(ctx, listing=True) as book, ctx.client_as(None) as client:
-        found = resolve_person(ctx, who, client, book, yes) if yes else find(who, book, client)
+        found = resolve_person(ctx, who, client, book, yes) if yes else find(whole_key(who), book, client)
     wire = {"identity": found.identity.hex(), "name": found.name or "", "source": found.source}
     ctx.emit(wire, fields(**wire))

@@ -6,8 +6,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from enc.cli.common import known_ids
 from enc.cli.common.command_context import CommandContext
 from enc.cli.common.output import format_time, short
+from enc.cli.common.prefixes import MIN_ENTRY, Known, is_prefix, is_whole, pick, starting
 from enc.core.errors import EventNotFound, MisuseError
 
 if TYPE_CHECKING:
@@ -18,12 +20,17 @@ if TYPE_CHECKING:
     from enc.client import Client
 
 Who = Annotated[
-    str, typer.Argument(metavar="WHO", help="A name in your address book or the registry, a key, or a contact card.")
+    str,
+    typer.Argument(
+        metavar="WHO",
+        help=(
+            "A name in your address book or the registry, a key, the first 8 or more digits of one that you know, "
+            "or a contact card."
+        ),
+    ),
 ]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Accept the key in the registry without asking.")]
 Which = Annotated[str, typer.Argument(metavar="WHICH", help="Its seq, or the start of its id.")]
-
-MIN_PREFIX = 4
 
 
 @contextmanager
@@ -36,8 +43,23 @@ def open_store(ctx: CommandContext, book: "AddressBook | None" = None) -> Iterat
         yield Personal.find(client, book=book or AddressBook(), confirmers=CONFIRMERS)
 
 
-def resolve_person(ctx: CommandContext, word: str, client: "Client | None", book: "AddressBook", yes: bool) -> "Person":
-    """Return the person that a word names.
+def whole_key(word: str, more: Known | None = None) -> str:
+    """Return the key if the word is a prefix of one that this profile knows; otherwise, the word itself.
+
+    A word that looks like a prefix is never looked up as a name in the registry, where anybody can register it.
+    """
+    return known_ids.identity(word, more, what="WHO") if is_prefix(word) else word
+
+
+def resolve_person(
+    ctx: CommandContext,
+    word: str,
+    client: "Client | None",
+    book: "AddressBook",
+    yes: bool,
+    more: Known | None = None,
+) -> "Person":
+    """Return the person that a word names; `more` are keys known beside those of the address book.
 
     A name that only a registry knows is shown with its key, and stored once the user confirms it. The
     person of a contact card is stored, too.
@@ -48,7 +70,9 @@ def resolve_person(ctx: CommandContext, word: str, client: "Client | None", book
 
     if is_link(word):
         return find(keep_card(ctx, checked_card(ctx, word), book).identity, book, client)
-    found = find(word, book, client)
+    found = find(whole_key(word, more), book, client)
+    if is_prefix(word) and found.name is None:
+        ctx.note(f"{word} is {found.identity.hex()}")
     if not found.is_hint:
         return found
     ctx.note(f"{found.name} is {found.identity.hex()} according to the registry")
@@ -95,11 +119,10 @@ def keep_card(ctx: CommandContext, card: "ContactCard", book: "AddressBook", nam
 def place_of_store(store: str | None, there: str | None) -> "Place | None":
     """Return a person's store given by `--store` and `--at`, or None. Raises MisuseError."""
     from enc.apps.people.address_book import Place
-    from enc.client.enclave.writes import as_bytes
 
     if there is not None and store is None:
         raise MisuseError("--at: needs --store")
-    return None if store is None else Place(as_bytes(store, "store"), there)
+    return None if store is None else Place(bytes.fromhex(known_ids.enclave(store, what="--store")), there)
 
 
 def find_id(word: str, ids: dict[bytes, int]) -> bytes:
@@ -108,9 +131,7 @@ def find_id(word: str, ids: dict[bytes, int]) -> bytes:
         found = [id_ for id_, seq in ids.items() if seq == int(word)]
         if found:
             return found[0]
-    found = [id_ for id_ in ids if len(word) >= MIN_PREFIX and id_.hex().startswith(word.lower())]
-    if len(found) > 1:
-        raise MisuseError(f"{word}: more than one id starts with this")
-    if not found:
+    known = {id_: f"seq {seq}" for id_, seq in ids.items()}
+    if not (is_whole(word) or is_prefix(word, MIN_ENTRY)) or not starting(word, known):
         raise EventNotFound(f"{word}: no entry has this seq or id")
-    return found[0]
+    return pick(word, known, "entry")

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from msgspec import Struct
 
+from enc.cli.common import known_ids
 from enc.cli.common.book import open_book
 from enc.cli.common.command import NODE, command
 from enc.cli.common.command_context import CommandContext
@@ -130,7 +131,7 @@ def notify(ctx: CommandContext, options: NotifyOptions) -> None:
         receipt = mine.notify(
             person,
             options.kind,
-            options.source,
+            known_ids.enclave(options.source),
             options.of,
             place=place,
             move_ref=options.move,

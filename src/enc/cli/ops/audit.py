@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from typer.exceptions import TyperException
 
+from enc.cli.common import known_ids
 from enc.cli.common.command import NODE, command
 from enc.cli.common.command_context import CommandContext
 from enc.cli.common.exits import FAILED, MISUSE, report_unexpected
@@ -31,7 +32,7 @@ HERE = "here"
     "enc audit archives/ --heads heads.jsonl",
     "enc audit backup.enc --master here --out audit-1",
     "enc audit --node https://enc.example.org --enclave 4be04e54",
-    "enc audit --registry https://enc.example.org#4be04e54",
+    "enc audit --registry https://enc.example.org#4be0…",
     flags=NODE,
     panel="Proofs",
     codes="Exit codes: 0 no findings; 1 findings; 2 the audit is incomplete, or wrong use.",
@@ -154,7 +155,8 @@ def _pulled(ctx: CommandContext, enclaves: list[str], out: Path, progress: "Prog
     from enc.audit.collect import collect
 
     with ctx.client() as client:
-        return collect(client, enclaves, out / "archives", progress)
+        ids = [known_ids.enclave(each, what="--enclave") for each in enclaves]
+        return collect(client, ids, out / "archives", progress)
 
 
 @contextmanager

@@ -70,14 +70,18 @@ def run(
 ) -> None:
     """Run a node until a signal. The first line on stdout holds its URL; logs are written to stderr.
 
-    SIGTERM or Ctrl-C stops it gracefully, with exit code 0; a second one ends it at once.
+    SIGTERM or Ctrl-C stops it gracefully, with exit code 0; a second one ends it at once. SIGHUP reloads the settings.
     """
     flags = {"key.passphrase_fd": passphrase_fd, "key.passphrase_command": passphrase_command}
+
+    def settings() -> NodeConfig:
+        return load(config, data, host, port, dev, log_level, log_format, registry, more=flags)[0]
+
     with exits.exit_on_error(NAME):
-        settings, _ = load(config, data, host, port, dev, log_level, log_format, registry, more=flags)
+        first = settings()
         from enc.node import main
 
-        code = main.run(settings, ask_passphrase)
+        code = main.run(first, settings, ask_passphrase)
     raise typer.Exit(code)
 
 

@@ -5,6 +5,7 @@ from typing import Annotated, Literal
 
 import typer
 
+from enc.cli.common import known_ids
 from enc.cli.common.command import ENCLAVE, PROFILE, command
 from enc.cli.common.command_context import CommandContext
 from enc.cli.common.output import fields
@@ -56,7 +57,6 @@ def set_(
 def _checked(name: str, value: str) -> str:
     """Return the value as it is stored. Raises MisuseError if it is invalid."""
     from enc.cli.common.command_context import parse_registry
-    from enc.client.enclave.writes import as_hex
     from enc.client.wire.transport import base_url
     from enc.client.witness.witnesses import parse_witnesses
 
@@ -68,4 +68,4 @@ def _checked(name: str, value: str) -> str:
         return value
     if name == NAMES[0]:
         return base_url(value)
-    return as_hex(value, "enclave") if name == "enclave" else str(Path(value).expanduser().absolute())
+    return known_ids.enclave(value) if name == "enclave" else str(Path(value).expanduser().absolute())

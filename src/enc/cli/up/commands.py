@@ -104,13 +104,12 @@ def _show_last_lines(ctx: CommandContext) -> Iterator[None]:
 def _view_names(views: Path | None) -> list[str]:
     """Return the names of all views to serve. Raises MisuseError if Spark's requirements are missing."""
     try:
-        from enc.dataview.lake.session import check_java, delta_jars
+        from enc.dataview.lake.session import check_requirements
         from enc.dataview.views.catalog import load_views, readable
     except ModuleNotFoundError as e:
         raise MisuseError(f"{MISSING}: {e.name} is not installed; `enc up --no-dataview` runs without it") from None
     try:
-        check_java()
-        delta_jars()
+        check_requirements()
     except MisuseError as e:
         raise MisuseError(f"{e.message}; or run `enc up --no-dataview`") from None
     return [*readable(), PIPELINE, *(view.name for view in (load_views(views) if views else ()))]

@@ -39,11 +39,22 @@ def as_bytes(id_: Id, what: str) -> bytes:
     return raw
 
 
+def as_type(type_: str) -> str:
+    """Return an event's type; raise MisuseError for anything that is not text."""
+    if not isinstance(type_, str):
+        raise MisuseError(f"type: expected the name of an event type, such as 'message', not {type_!r}")
+    return type_
+
+
 def as_tags(tags: TagList) -> Tags:
-    listed = list(tags)
-    if any(isinstance(tag, str) for tag in listed) or any(not isinstance(text, str) for tag in listed for text in tag):
+    """Return tags as a commit has them; raise MisuseError for anything but lists of strings."""
+    try:
+        listed = [(tag, tuple(tag)) for tag in tags]
+    except TypeError:
+        listed = [("", ())]
+    if any(isinstance(tag, str) or not all(isinstance(text, str) for text in texts) for tag, texts in listed):
         raise MisuseError("tags: expected lists of strings, such as [['r', id]]")
-    return tuple(tuple(tag) for tag in listed)
+    return tuple(texts for _, texts in listed)
 
 
 def operation(type_: str, **fields: Any) -> dict[str, Any]:
@@ -82,7 +93,7 @@ class Writes(ABC, Generic[R]):
 
     def prepare(self, type: str, content: Content, *, tags: TagList = ()) -> Commit:
         """Sign a commit without sending it. It may be sent for ten minutes, any number of times."""
-        return self._reader.session.prepare(type, _text(content), as_tags(tags))
+        return self._reader.session.prepare(as_type(type), _text(content), as_tags(tags))
 
     def commit(self, type: str, content: Content, *, tags: TagList = (), check: bool = False) -> R:
         """Write an event of a type that the manifest declares.
@@ -90,7 +101,7 @@ class Writes(ABC, Generic[R]):
         With `check`, raises MisuseError and sends nothing if the content violates the type's schema
         in the manifest, or if there is none.
         """
-        parts = type, _text(content), as_tags(tags)
+        parts = as_type(type), _text(content), as_tags(tags)
         return self._write_checked(*parts) if check else self._write(lambda dialect: parts)
 
     def _write_access(self, build: Callable[[Dialect], TypedContent]) -> R:

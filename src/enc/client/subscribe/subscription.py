@@ -1,6 +1,7 @@
 """Subscriptions: drive a feed over WebSockets, and reconnect when they are lost."""
 
 import asyncio
+import logging
 import time
 from collections import deque
 from collections.abc import Awaitable, Callable
@@ -28,6 +29,9 @@ CLOSE_S = 0.1
 """Longest wait for the node to confirm the end of a connection, in seconds. While many unread messages
 wait, nothing is read, and so the confirmation cannot arrive; nothing depends on it.
 """
+
+_log = logging.getLogger("enc.client.subscription")
+_log.addHandler(logging.NullHandler())  # a lost connection is no error: without a handler, Python prints it on stderr
 
 _TRANSIENT = (*CONNECTION_ERRORS, RateLimited, WorldError)
 """Errors after which to reconnect while patience lasts."""
@@ -58,7 +62,12 @@ class _Subscription:
         self._failures = 0
         """Consecutive failures. The first may just be a lost connection."""
         self._news: deque[ConnectionChange] = deque()
-        self._options: dict[str, Any] = {"max_size": MAX_MESSAGE, "open_timeout": timeout, "close_timeout": CLOSE_S}
+        self._options: dict[str, Any] = {
+            "max_size": MAX_MESSAGE,
+            "open_timeout": timeout,
+            "close_timeout": CLOSE_S,
+            "logger": _log,
+        }
         self._items: deque[Item] = deque()
         self._is_closed = False
 

@@ -333,7 +333,7 @@ def children(record: bytes) -> tuple[bytes, ...]:
 def is_node(node_hash: bytes, record: bytes) -> bool:
     """Return whether a record is exactly what some tree stores under this hash."""
     kind, size = record[:1], len(record)
-    if kind == b"\x00" and size > KEY_SIZE:
+    if kind == b"\x00" and size > KEY_SIZE and size >= 23 + record[1]:
         key, value = record[2:23], _value(record)
         top = _top(key, node := _leaf(key, value), DEPTH, node_hash)
         return top is not None and record[23 + record[1] :] == _leaf_up(key, b"", node, DEPTH, top)[1]

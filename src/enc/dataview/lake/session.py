@@ -2,8 +2,6 @@
 
 import os
 import re
-import shutil
-import subprocess
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -15,9 +13,9 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from enc.core.errors import MisuseError
+from enc.dataview.lake.jars import delta_jars
+from enc.dataview.lake.java import check_java
 
-JARS = ("delta-spark_4.2_2.13-4.4.0.jar", "delta-storage-4.4.0.jar")
-JAVA = 17
 LOCAL = "local[*]"
 MASTERS = ("local", "spark://", "yarn", "k8s://")
 """Prefixes of supported Spark masters."""
@@ -88,10 +86,9 @@ def spark_session(app: str = "enc", master: str = LOCAL, settings: Mapping[str, 
     """Return a session on one machine, or on a cluster by its `master`. Spark's own `settings`
     override the defaults.
     """
-    check_java()
+    jars = ",".join(map(str, check_requirements()))
     if not master.startswith(MASTERS):
         raise MisuseError(f"master: {master[:60]}: expected {', '.join(MASTERS[:-1])} or {MASTERS[-1]}")
-    jars = ",".join(str(jar) for jar in delta_jars())
     # Executors use this Python, unless the machine's environment names another.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
@@ -100,6 +97,14 @@ def spark_session(app: str = "enc", master: str = LOCAL, settings: Mapping[str, 
     for name, value in {**DEFAULTS, **java, **(settings or {})}.items():
         builder = builder.config(name, value)
     return builder.getOrCreate()
+
+
+def check_requirements() -> list[Path]:
+    """Check that Spark can start here, and return Delta's jars. Raises MisuseError without Java or
+    without the jars.
+    """
+    check_java()
+    return delta_jars()
 
 
 @contextmanager
@@ -125,48 +130,3 @@ def spark_message(error: Exception, most: int = 500) -> str:
     raised = (line for line in text.rpartition(mark)[2].split("\n")[1:] if line and not line[0].isspace())
     last = next(raised, "") if mark in text else ""
     return f"{first[:most]}: {last[:most]}" if last else first[:most]
-
-
-def delta_jars() -> list[Path]:
-    """Return Delta's jars, from the directory in ENC_JARS or from where `make setup` puts them."""
-    named = os.environ.get("ENC_JARS")
-    directory = Path(named) if named else Path(sys.prefix) / "share" / "enc" / "jars"
-    missing = [name for name in JARS if not (directory / name).is_file()]
-    if missing:
-        raise MisuseError(
-            f"{directory}: {' and '.join(missing)} missing; "
-            "run scripts/jars with the virtual environment's directory, or set ENC_JARS to a directory that has them"
-        )
-    return [directory / name for name in JARS]
-
-
-def check_java() -> None:
-    """Check that Java is at least 17. Spark's own message about an older one does not help."""
-    java = _java()
-    try:
-        done = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=30, check=False)  # noqa: S603
-    except (OSError, subprocess.SubprocessError) as e:
-        raise MisuseError(f"{java}: cannot be run: {e}; {_INSTALL_HINT}") from None
-    version = java_version(done.stderr + done.stdout)
-    if version is None or version < JAVA:
-        found = "no Java version found" if version is None else f"Java {version} found"
-        raise MisuseError(f"{java}: {found}, but Spark needs {JAVA} or newer; {_INSTALL_HINT}")
-
-
-_INSTALL_HINT = f"install Java {JAVA} (Debian: openjdk-{JAVA}-jre-headless), or set JAVA_HOME to its directory"
-
-
-def _java() -> str:
-    home = os.environ.get("JAVA_HOME")
-    if home:
-        return str(Path(home) / "bin" / "java")
-    found = shutil.which("java")
-    if found is None:
-        raise MisuseError(f"Spark needs Java, and none was found; {_INSTALL_HINT}")
-    return found
-
-
-def java_version(said: str) -> int | None:
-    """Return the major version from the output of `java -version`; 1.8 is 8."""
-    found = re.search(r'version "(?:1\.)?(\d+)', said)
-    return int(found[1]) if found else None

@@ -19,6 +19,7 @@ from enc.core.errors import EncError, InvalidQuery, RateLimited
 from enc.core.log.receipt import wire_receipt
 from enc.core.primitives.types import Receipt
 from enc.node.api.http_api import address_of, read_body
+from enc.node.ops.request_log import current_id
 from enc.node.sequence.commit_intake import CommitIntake, Result
 from enc.runtime.rate_limit import RateLimiter
 
@@ -84,7 +85,12 @@ class BulkCommits:
             self._identities.check(author, sent[author])
         except RateLimited as e:
             raise _IdentityRefused(e) from None
-        self._intake.submit(line, lambda found, _: None if result.done() else result.set_result(found), address)
+
+        def reply(found: Result, _: object) -> None:
+            if not result.done():
+                result.set_result(found)
+
+        self._intake.submit(line, reply, address, current_id())
 
 
 class _IdentityRefused(Exception):

@@ -14,6 +14,7 @@ from starlette.requests import Request as HttpRequest
 from starlette.responses import Response
 from starlette.routing import Route, Router
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from structlog.contextvars import bind_contextvars
 
 from enc.core.errors import (
     BodyTooLarge,
@@ -28,6 +29,7 @@ from enc.core.primitives.types import Receipt
 from enc.core.session.envelope import parse_request
 from enc.node.api.read_pool import ReadPool
 from enc.node.ops.internal_errors import internal_error
+from enc.node.ops.request_log import OTHER, Request, RequestLog
 from enc.node.sequence.commit_intake import CommitIntake, Result
 from enc.runtime.rate_limit import RateLimiter, address_key
 from enc.runtime.serving.fast_response import Finish
@@ -42,8 +44,8 @@ SEALED_PATHS = {
     "/deliveries": "Deliveries",
 }
 """Paths of sealed requests, each with the one request type that it accepts."""
-
-_JSON = (b"content-type", b"application/json")
+EXPOSED = ("Retry-After", "X-Request-Id")
+"""Headers that the scripts of web pages may read."""
 
 
 class _PlainFields(Struct):
@@ -75,8 +77,7 @@ Page = Callable[[], Awaitable[tuple[int, str, bytes]]]
 class HttpApi:
     """The ASGI application for everything but WebSockets.
 
-    `pages` maps further GET paths to the functions that render them, `more` holds further routes;
-    `count_response` receives the status of every response.
+    `pages` maps further GET paths to the functions that render them, `more` holds further routes.
     """
 
     def __init__(
@@ -86,84 +87,105 @@ class HttpApi:
         rates: RateLimiter,
         max_body: int,
         pages: Mapping[str, Page],
-        count_response: Callable[[int], None],
+        requests: RequestLog,
         more: Sequence[Route] = (),
     ) -> None:
         self._intake, self._reads, self._rates, self._max_body = intake, reads, rates, max_body
-        self._pages, self._count_response = pages, count_response
+        self._pages, self._requests = pages, requests
         self._tasks: set[asyncio.Task[bytes]] = set()
-        self._router = Router([*self._routes(), *more], redirect_slashes=False, default=self._not_found)
+        routes = [*self._routes(), *more]
+        self._forms: dict[object, str] = {route.endpoint: route.path for route in routes}
+        self._router = Router(routes, redirect_slashes=False, default=self._not_found)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        address = address_of(scope)
+        request = self._requests.begin(scope["method"], scope["path"], address, scope["headers"])
+        bind_contextvars(request=request.id)  # for all log entries of this task
+        answer = self._measured(send, request, scope)
         try:
-            address = address_of(scope)
             self._rates.take(address)
             if scope["path"] == "/" and scope["method"] == "POST":
-                await respond(send, 200, await self._post(scope, receive, address))
-                self._count_response(200)
+                await respond(answer, 200, await self._post(scope, receive, request))
             elif scope["path"] == "/":
                 raise HTTPException(405, headers={"Allow": "POST"})
             else:
                 scope["app"] = self  # then the router raises, and this method writes the error response
-                await self._router(scope, receive, self._counting(send))
+                await self._router(scope, receive, answer)
         except HTTPException as e:
             allow = (e.headers or {}).get("Allow", "")
             error = InvalidQuery(f"method: expected {allow}")
-            await respond_error(self._counting(send), error, e.status_code, (b"allow", allow.encode()))
+            await respond_error(answer, error, e.status_code, (b"allow", allow.encode()))
         except EncError as e:
-            await respond_error(self._counting(send), e)
+            await respond_error(answer, e)
         except Exception as e:
-            await respond_error(self._counting(send), internal_error(e, scope["path"]))
+            await respond_error(answer, internal_error(e, scope["path"]))
 
-    def _counting(self, send: Send) -> Send:
-        async def count(message: Message) -> None:
+    def _measured(self, send: Send, request: Request, scope: Scope) -> Send:
+        """Return `send` with the request's id in the answer, and the request counted at its end."""
+        status = 500
+
+        async def measure(message: Message) -> None:
+            nonlocal status
             if message["type"] == "http.response.start":
-                self._count_response(message["status"])
+                status = message["status"]
+                message = {**message, "headers": [*message["headers"], request.header]}
             await send(message)
+            if message["type"] == "http.response.body" and not message.get("more_body", False):
+                form = "/" if scope["path"] == "/" else self._forms.get(scope.get("endpoint"), OTHER)
+                self._requests.end(request, status, form)
 
-        return count
+        return measure
 
     # POST /
 
     def quick(self, body: bytes, host: str, finish: Finish) -> None:
         """Do what `__call__` does for a `POST /` whose body is complete; `finish` writes the response."""
+        address = address_key(host)
+        request = self._requests.begin("POST", "/", address)
         try:
-            address = address_key(host)
             self._rates.take(address)
             if is_commit(body):
-                self._intake.submit(body, lambda result, _: self._finish(finish, result), address)
+                self._intake.submit(body, lambda result, _: self._finish(finish, result, request), address, request.id)
             else:
                 task = asyncio.get_running_loop().create_task(self._sealed(body, ("Query", "Pull"), address))
                 self._tasks.add(task)
-                task.add_done_callback(lambda done: self._finish_task(finish, done))
+                task.add_done_callback(lambda done: self._finish_task(finish, done, request))
         except EncError as e:
-            self._finish(finish, e)
+            self._finish(finish, e, request)
         except Exception as e:
-            self._finish(finish, internal_error(e, "/"))
+            self._finish(finish, internal_error(e, "/", request.id), request)
 
-    def _finish_task(self, finish: Finish, task: "asyncio.Task[bytes]") -> None:
+    def _finish_task(self, finish: Finish, task: "asyncio.Task[bytes]", request: Request) -> None:
         self._tasks.discard(task)
         error = None if task.cancelled() else task.exception()
         if error is None and not task.cancelled():
-            self._count_response(200)
-            finish(200, task.result())
-        else:
-            self._finish(finish, error if isinstance(error, EncError) else internal_error(error or Exception(), "/"))
+            finish(200, task.result(), request.header)
+            self._requests.end(request, 200, "/")
+            return
+        if not isinstance(error, EncError):
+            error = internal_error(error or Exception(), "/", request.id)
+        self._finish(finish, error, request)
 
-    def _finish(self, finish: Finish, result: Result) -> None:
+    def _finish(self, finish: Finish, result: Result, request: Request) -> None:
         if isinstance(result, Receipt):
-            self._count_response(200)
-            finish(200, encode(wire_receipt(result)))
+            status = 200
+            finish(status, encode(wire_receipt(result)), request.header)
         else:
-            self._count_response(result.status)
-            finish(result.status, encode(result.to_wire()), *error_headers(result))
+            status = result.status
+            finish(status, encode(result.to_wire()), *error_headers(result), request.header)
+        self._requests.end(request, status, "/")
 
-    async def _post(self, scope: Scope, receive: Receive, address: str) -> bytes:
-        body = await read_body(scope, receive, self._max_body)
+    async def _post(self, scope: Scope, receive: Receive, request: Request) -> bytes:
+        body, address = await read_body(scope, receive, self._max_body), request.address
         if not is_commit(body):
             return await self._sealed(body, ("Query", "Pull"), address)
         future: asyncio.Future[Result] = asyncio.get_running_loop().create_future()
-        self._intake.submit(body, lambda result, _: None if future.done() else future.set_result(result), address)
+
+        def reply(result: Result, _: object) -> None:
+            if not future.done():
+                future.set_result(result)
+
+        self._intake.submit(body, reply, address, request.id)
         result = await future
         if isinstance(result, Receipt):
             return encode(wire_receipt(result))
@@ -262,10 +284,12 @@ def _size(request: HttpRequest, name: str) -> int | None:
     return int(text)
 
 
-async def respond(send: Send, status: int, body: bytes, *headers: tuple[bytes, bytes]) -> None:
-    """Send a JSON response."""
-    length = (b"content-length", b"%d" % len(body))
-    await send({"type": "http.response.start", "status": status, "headers": [_JSON, length, *headers]})
+async def respond(
+    send: Send, status: int, body: bytes, *headers: tuple[bytes, bytes], media_type: bytes = b"application/json"
+) -> None:
+    """Send a response."""
+    first = [(b"content-type", media_type), (b"content-length", b"%d" % len(body))]
+    await send({"type": "http.response.start", "status": status, "headers": [*first, *headers]})
     await send({"type": "http.response.body", "body": body})
 
 
@@ -286,7 +310,11 @@ def with_cors(app: ASGIApp, origins: tuple[str, ...]) -> ASGIApp:
     if not origins:
         return app
     cors = CORSMiddleware(
-        app, allow_origins=origins, allow_methods=["GET", "POST"], allow_headers=["*"], expose_headers=["Retry-After"]
+        app,
+        allow_origins=origins,
+        allow_methods=["GET", "POST"],
+        allow_headers=["*"],
+        expose_headers=["Retry-After", "X-Request-Id"],
     )
 
     async def choose(scope: Scope, receive: Receive, send: Send) -> None:

@@ -1,51 +1,47 @@
-"""Pages about the node itself: /info, /health and /metrics."""
+"""Pages about the node itself: information, health and metrics."""
 
 import asyncio
 
+import structlog
 from msgspec.json import encode
 
-from enc.core.errors import EncError
 from enc.core.primitives.types import VERSIONS
 from enc.node.config import NodeConfig
 from enc.node.ops.metrics import Metrics
-from enc.node.sequence.sequencer import Sequencer
+from enc.node.ops.readiness import Readiness
 from enc.version import __version__
 
-PROBE_S = 5
-"""Seconds that the sequencer has for a write, in a health check or a checkpoint."""
+_log = structlog.get_logger("enc.health")
 
 
 class StatusPages:
-    """The pages about the node itself: /info, /health and /metrics."""
+    """The pages about the node itself."""
 
     def __init__(
-        self, config: NodeConfig, seq_pub: bytes, sequencer: Sequencer, metrics: Metrics, restored: str = ""
+        self, config: NodeConfig, seq_pub: bytes, readiness: Readiness, metrics: Metrics, restored: str = ""
     ) -> None:
         """`restored`: why the node signs nothing; empty if it signs."""
         self._restored = restored
-        self._config, self._seq_pub, self._sequencer, self._metrics = config, seq_pub, sequencer, metrics
-        self._probe: asyncio.Task[str | None] | None = None
-        """The last health check."""
-        self._probe_until = 0.0
-        """Loop time until which its result is reused."""
+        self.config, self._seq_pub, self.readiness, self._metrics = config, seq_pub, readiness, metrics
+        self._was_public_used = False
         self._metrics_page: asyncio.Task[bytes] | None = None
         """The page that is being made; requests that arrive meanwhile share it."""
 
     async def info(self) -> tuple[int, str, bytes]:
-        limits = self._config.limits
+        limits = self.config.limits
         info = {
             "seq_pub": self._seq_pub.hex(),
             "software": {"name": "enc", "version": __version__},
             "enc_v": VERSIONS,
-            "url": self._config.public_url or None,
+            "url": self.config.public_url or None,
             "restored": self._restored or None,
-            "create": self._config.admission.create,
+            "create": self.config.admission.create,
             "imports": {
-                "at_once": self._config.imports.at_once,
-                "archive_bytes": self._config.imports.archive_bytes,
-                "total_bytes": self._config.imports.total_bytes,
+                "at_once": self.config.imports.at_once,
+                "archive_bytes": self.config.imports.archive_bytes,
+                "total_bytes": self.config.imports.total_bytes,
             },
-            "registry": self._config.registry.enclave or None,
+            "registry": self.config.registry.enclave or None,
             "limits": {
                 "content": limits.content,
                 "manifest": limits.manifest,
@@ -61,34 +57,30 @@ class StatusPages:
         }
         return 200, "application/json", encode(info)
 
-    async def health(self) -> tuple[int, str, bytes]:
-        """Report whether a write reaches the disk through the sequencer; tries at most once a
-        second. A node whose store is a copy reports that.
-        """
-        if self._restored:
-            return 503, "application/json", encode({"status": "restored", "reason": self._restored})
-        loop = asyncio.get_running_loop()
-        if self._probe is None or (self._probe.done() and loop.time() >= self._probe_until):
-            self._probe = loop.create_task(self._try_write())
-            self._probe_until = loop.time() + 1
-        reason = await asyncio.shield(self._probe)
-        if reason is None:
-            return 200, "application/json", encode({"status": "ok"})
-        return 503, "application/json", encode({"status": "failing", "reason": reason})
+    async def live(self) -> tuple[int, str, bytes]:
+        """Report that the event loop turns: otherwise there is no answer."""
+        return 200, "application/json", encode({"status": "ok"})
 
-    async def _try_write(self) -> str | None:
-        """Write through the sequencer; return the reason if that fails, else None."""
-        try:
-            await asyncio.wait_for(asyncio.wrap_future(self._sequencer.call(self._sequencer.probe)), PROBE_S)
-        except EncError as e:
-            return e.message
-        except TimeoutError:
-            return "the sequencer did not answer in time"
-        return None
+    async def health(self) -> tuple[int, str, bytes]:
+        """Report whether a commit of ordinary size would succeed, and if not, each reason."""
+        reasons = await self.readiness.reasons()
+        if not reasons:
+            return 200, "application/json", encode({"status": "ok"})
+        status = "restored" if reasons[0].code == "restored" else "failing"
+        failing = {"status": status, "reason": reasons[0].message, "reasons": reasons}
+        return 503, "application/json", encode(failing)
 
     async def prometheus(self) -> tuple[int, str, bytes]:
         """Return the page; it is made on another thread, since it counts all push queues."""
+        await self.readiness.reasons()  # for its gauges
         if self._metrics_page is None or self._metrics_page.done():
             self._metrics_page = asyncio.get_running_loop().create_task(asyncio.to_thread(self._metrics.text))
         text = await asyncio.shield(self._metrics_page)
         return 200, "text/plain; version=0.0.4; charset=utf-8", text
+
+    async def public_prometheus(self) -> tuple[int, str, bytes]:
+        """Return the page for the public listener, where version 0.2 has none."""
+        if not self._was_public_used:
+            self._was_public_used = True
+            _log.warning("public_metrics_used", todo="read /metrics of the admin listener")
+        return await self.prometheus()

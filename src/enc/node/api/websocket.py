@@ -17,6 +17,7 @@ from typing import Any
 from msgspec import Struct
 from msgspec.json import Decoder, encode
 from starlette.types import Receive, Scope, Send
+from structlog.contextvars import bind_contextvars
 
 from enc.core.errors import EncError, InvalidQuery, RateLimited, Unavailable
 from enc.core.log.filter import Filter, parse_filter
@@ -31,6 +32,7 @@ from enc.node.api.send_queue import FLUSH_S, SendQueue
 from enc.node.api.stored_events import StoredEventSender, event_message
 from enc.node.api.subscriptions import QuerySubscription, Reason, SubscriptionHub
 from enc.node.ops.internal_errors import internal_error
+from enc.node.ops.request_log import RequestLog
 from enc.node.read.request_handlers import OpenedRequest, parse_query
 from enc.node.sequence.commit_intake import CommitIntake, Result
 from enc.runtime.fair_share import FairShare
@@ -81,7 +83,9 @@ class WebSocketApi:
         rates: RateLimiter,
         limits: WebSocketLimits,
         seq_pub: bytes,
+        requests: RequestLog,
     ) -> None:
+        self._requests = requests
         self.intake, self.reads, self.hub, self.rates = intake, reads, hub, rates
         self.limits, self.seq_pub = limits, seq_pub
         self.connections: set[WebSocketConnection] = set()
@@ -94,7 +98,10 @@ class WebSocketApi:
         await receive()
         await send({"type": "websocket.accept"})
         address = address_of(scope)
+        request = self._requests.begin("GET", "/", address, scope["headers"])
+        bind_contextvars(request=request.id)  # for all log entries of this connection's tasks
         connection = WebSocketConnection(self, receive, send, address, scope["state"]["peer"])
+        connection.request = request.id
         place = address if self.limits.by_address else None
         has_place = self._places.take(place)
         if not has_place:
@@ -105,6 +112,7 @@ class WebSocketApi:
             await connection.run()
         finally:
             self.connections.discard(connection)
+            self._requests.end_websocket(request, connection.commits)
             if has_place:
                 self._places.release(place)
 
@@ -127,6 +135,11 @@ class WebSocketApi:
 
 class WebSocketConnection:
     """One WebSocket."""
+
+    request = ""
+    """Its id, for the log."""
+    commits = 0
+    """Number of commits that were taken in."""
 
     def __init__(self, api: WebSocketApi, receive: Receive, send: Send, address: str, peer: PeerConnection) -> None:
         self._api, self._receive, self._address, self._peer = api, receive, address, peer
@@ -211,8 +224,9 @@ class WebSocketConnection:
         try:
             self._api.rates.take(self._address)
             if is_commit(body):
-                self._api.intake.submit(body, self._commit_done, self._address)
+                self._api.intake.submit(body, self._commit_done, self._address, self.request)
                 self._commits += 1
+                self.commits += 1
                 return
             message = decode_json(body, _message, InvalidQuery)
             if message.type == "Close":

@@ -17,8 +17,17 @@ from multiprocessing.sharedctypes import Synchronized
 from pathlib import Path
 
 from enc.core.errors import MisuseError, Unavailable
+from enc.node.fsck.difference import Difference
 from enc.node.fsck.enclave import FsckProgress
-from enc.node.fsck.report import EnclaveReport, Report, check_counts, check_enclaves, check_rows, find_damage
+from enc.node.fsck.report import (
+    EnclaveReport,
+    Report,
+    check_counts,
+    check_enclaves,
+    check_rows,
+    find_damage,
+    list_enclaves,
+)
 from enc.node.store.sqlite.connection import open_existing
 from enc.node.store.sqlite.store import SqliteStore
 from enc.node.store.sqlite.store_snapshot import has_older_schema, open_snapshot
@@ -46,18 +55,22 @@ def check_file(
     with closing(open_existing(path)) as watch:
         (before,) = watch.execute("PRAGMA data_version").fetchone()
         with open_snapshot(path) as store:
-            enclaves = list(store.enclaves())
+            damage = find_damage(store)
+        with open_snapshot(path) as store:
+            enclaves = list_enclaves(store, is_sound=not damage)
             for missing in set(chosen) - set(enclaves):
                 raise MisuseError(f"--enclave: this node has no enclave {missing.hex()}")
-            damage = find_damage(store)
-            rows = [] if chosen or damage else check_rows(store)
+        rows = list[Difference]()
+        if not chosen and not damage:
+            with open_snapshot(path) as store:
+                rows = check_rows(store)
         found = EnclaveReport()
         enclaves = list(dict.fromkeys(chosen)) or enclaves
         for part in _check_all(path, seq_pub, enclaves, progress, _jobs(path, jobs, len(enclaves))):
             found.add(part)
-        is_quiet = watch.execute("PRAGMA data_version").fetchone() == (before,)
-        if is_quiet and not chosen and not damage:
-            with open_snapshot(path) as store:
+        with open_snapshot(path) as store:  # before the question whether the node has written
+            is_quiet = watch.execute("PRAGMA data_version").fetchone() == (before,)
+            if is_quiet and not chosen and not damage:
                 rows += check_counts(store, found)
     return Report(found.enclaves, found.events, [*damage, *found.differences, *rows], bool(chosen) or is_quiet)
 

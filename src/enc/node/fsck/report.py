@@ -57,7 +57,9 @@ def check_store(store: Store, seq_pub: bytes, enclaves: Iterable[bytes] | None, 
     store cannot be read at all.
     """
     damage = find_damage(store)
-    found = check_enclaves(store, seq_pub, _all(store, not damage) if enclaves is None else enclaves, progress)
+    found = check_enclaves(
+        store, seq_pub, list_enclaves(store, is_sound=not damage) if enclaves is None else enclaves, progress
+    )
     differences = [*damage, *found.differences]
     if enclaves is None and not damage:
         differences += [*check_counts(store, found), *check_rows(store)]
@@ -105,7 +107,7 @@ def check_rows(store: Store) -> list[Difference]:
     return [Difference(b"", None, what) for what in found]
 
 
-def _all(store: Store, is_sound: bool) -> list[bytes]:
+def list_enclaves(store: Store, *, is_sound: bool) -> list[bytes]:
     """Return all enclaves; of a damaged file, none if they cannot be listed."""
     try:
         return list(store.enclaves())

@@ -18,6 +18,14 @@ def free_bytes(folder: Path) -> int:
     return found.f_bavail * found.f_frsize
 
 
+def file_size(path: Path) -> int:
+    """Return the size of a file; 0 if there is none."""
+    try:
+        return path.stat().st_size
+    except OSError:
+        return 0
+
+
 class DiskSpace(Struct, frozen=True):
     """Imports stop when `free` returns fewer than `reserved` bytes."""
 

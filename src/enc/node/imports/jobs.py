@@ -53,6 +53,8 @@ class Importer:
         most = max(1, self._policy.at_once // 2)
         self._queue: FairQueue[ImportJob] = FairQueue(MAX_WAITING, MAX_WAITING, max_running=most)
         self._threads: set[threading.Thread] = set()
+        self.ended = {"done": 0, "failed": 0}
+        """Number of imports that ended, by outcome."""
         self._stopped = threading.Event()
 
     # Orders
@@ -167,7 +169,13 @@ class Importer:
         del self._jobs[turn.item.id]
         self._record_end(ended)
 
+    def open(self) -> dict[str, int]:
+        """Return the number of imports that did not end yet, by state."""
+        running = len(self._threads)
+        return {"fetching": len(self._fetched), "waiting": max(len(self._jobs) - running, 0), "running": running}
+
     def _record_end(self, ended: ImportStatus) -> None:
+        self.ended[ended.status] += 1
         id_ = bytes.fromhex(ended.import_)
         self._ended[id_] = ended
         self._ended.move_to_end(id_)

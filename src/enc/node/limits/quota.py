@@ -7,8 +7,8 @@ from enc.core.primitives.types import Commit
 from enc.node.store.store_interface import Store, Usage
 
 
-class Quota(Struct, frozen=True):
-    """What one identity may use of this node; 0 means no limit."""
+class Quota(Struct):
+    """What one identity may use of this node; 0 means no limit. A node changes its own while it runs."""
 
     enclaves: int = 0
     events: int = 0
@@ -16,9 +16,6 @@ class Quota(Struct, frozen=True):
 
     def __bool__(self) -> bool:
         return any((self.enclaves, self.events, self.bytes))
-
-
-NO_QUOTA = Quota()
 
 
 class Spending:

@@ -303,7 +303,10 @@ GETS: Mapping[str, ApiOperation] = {
     ),
     "/info": ApiOperation(id="info", summary="What this node is, and what it accepts.", answer=ref("Info")),
     "/health": ApiOperation(
-        id="health", summary="Whether a write reaches the disk.", answer=ref("Health"), failing=ref("Health")
+        id="health",
+        summary="Whether a commit of ordinary size would succeed.",
+        answer=ref("Health"),
+        failing=ref("Health"),
     ),
     "/metrics": ApiOperation(
         id="metrics", summary="Metrics for Prometheus.", answer={"type": "string"}, media_type="text/plain"

@@ -48,6 +48,7 @@ from enc.node.openapi.shapes import (
     shape,
     text,
 )
+from enc.node.ops import readiness
 
 INFO_LIMITS = (
     "content manifest body commits_per_request type tags tag_strings tag_string page_bytes subscriptions_per_connection"
@@ -157,10 +158,13 @@ _PLAIN: Schema = {
         },
     ),
     "Health": shape(
-        "Whether a write reaches the disk.",
+        "Whether a commit of ordinary size would succeed.",
         {
             "status": enum("`ok` with 200; `restored`: the store is a copy.", "ok", "failing", "restored"),
-            "reason?": text("Why it fails."),
+            "reason?": text("Why it fails: the first message of `reasons`."),
+            "reasons?": array(
+                shape("A reason.", {"code": enum("What fails.", *get_args(readiness.Code)), "message": text("Why.")})
+            ),
         },
     ),
 }

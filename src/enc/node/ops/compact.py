@@ -26,7 +26,8 @@ class Compacted(Struct, frozen=True):
 def compact(store: Path) -> Compacted:
     """Rewrite the database without its free pages, in one transaction: an interruption changes nothing.
 
-    Raises Unavailable if the node runs, if the disk is too full or if the store is damaged.
+    Raises Unavailable if the node runs, if another program reads the store, if the disk is too full or
+    if the store is damaged.
     """
     open_existing(store).close()
     with ExitStack() as stack:
@@ -34,14 +35,21 @@ def compact(store: Path) -> Compacted:
         stack.enter_context(_temporary_files_in(store.parent))
         try:
             db = stack.enter_context(closing(sqlite3.connect(store, isolation_level=None)))
-            db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+            _empty_log(store, db)
             before = store.stat().st_size
             _check_space(store, before)
             db.execute("VACUUM")
-            db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+            _empty_log(store, db)
         except sqlite3.Error as e:
             raise Unavailable(f"{store}: cannot be compacted: {e}") from None
     return Compacted(before, store.stat().st_size)
+
+
+def _empty_log(store: Path, db: sqlite3.Connection) -> None:
+    """Move the write-ahead log into the database."""
+    (is_busy, *_) = db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+    if is_busy:
+        raise Unavailable(f"{store}: another program is reading it: wait until that has ended")
 
 
 def _check_space(store: Path, size: int) -> None:

@@ -19,6 +19,7 @@ from enc.core.primitives.signing import PrivateKey
 from enc.runtime.files import atomic_file
 from enc.runtime.keys.key_file import MAX_SIZE, PassphraseNeeded, format_key, parse_key, public_key
 from enc.runtime.locks import FileLock
+from enc.runtime.private_file import is_credential
 
 _FORM = re.compile(rb"[0-9a-f]{64}\n?")
 
@@ -129,7 +130,7 @@ def _read(path: Path, fd: int) -> bytes:
     status = os.fstat(fd)
     if not stat.S_ISREG(status.st_mode):
         _refuse(path, "is not a file")
-    if status.st_mode & 0o077:
+    if status.st_mode & 0o077 and not is_credential(path, status):
         _refuse(path, "is accessible to other users; if no one has read it, run chmod 600 on it")
     return os.read(fd, MAX_SIZE + 1)
 

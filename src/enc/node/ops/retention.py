@@ -33,6 +33,8 @@ class RetentionSweeper:
         self._next = 0
         self._damaged: set[bytes] = set()
         """Enclaves that could not be purged since the start."""
+        self._unerasable: set[tuple[bytes, bytes]] = set()
+        """Events, each with its enclave, whose contents could not be erased since the start."""
 
     def run_if_due(self, now: int) -> None:
         if self._next - self._interval_ms <= now < self._next:
@@ -48,12 +50,11 @@ class RetentionSweeper:
         self._next = now if has_more else now + self._interval_ms
 
     def _erase(self, now: int) -> bool:
-        due = self._store.expired(now, MAX_ERASED)
+        found = self._store.expired(now, MAX_ERASED + len(self._unerasable))
+        due = [each for each in found if each not in self._unerasable][:MAX_ERASED]
         if due:
-            erased = self._erase_sound(due)
-            _log.info("auto_deleted", events=erased)
-            return erased == MAX_ERASED
-        return False
+            _log.info("auto_deleted", events=self._erase_sound(due))
+        return len(due) == MAX_ERASED
 
     def _erase_sound(self, due: Sequence[tuple[bytes, bytes]]) -> int:
         """Erase the contents in enclaves whose data is sound; return their number."""
@@ -61,6 +62,7 @@ class RetentionSweeper:
             self._store.erase(due)
         except DamagedData as e:
             if len(due) == 1:
+                self._unerasable.add(due[0])
                 _log.error("erase_failed", enclave=due[0][0].hex(), event_id=due[0][1].hex(), reason=e.message)
                 return 0
             return self._erase_sound(due[: len(due) // 2]) + self._erase_sound(due[len(due) // 2 :])

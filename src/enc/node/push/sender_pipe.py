@@ -2,7 +2,8 @@
 
     node    Start, first and once; Key, for each AskKey; ResultsStored, for each DeliveryResults;
             end of input: stop
-    sender  AskKey, for an identity; DeliveryResults, the next only after the last was answered
+    sender  AskKey, for an identity; DeliveryResults, the next only after the last was answered;
+            Alive, regularly
 
 A message is its length in four bytes, and MessagePack.
 """
@@ -41,6 +42,8 @@ class Start(Struct, frozen=True, kw_only=True, tag=True):
     max_hold_s: float | None
     """For development: longest time that a queue is held, in place of limits on challenges."""
     interval_s: float
+    alive_s: float
+    """Seconds between two Alive."""
     ca_file: str
     log_level: Level
     log_format: LogFormat
@@ -61,13 +64,17 @@ class DeliveryResults(Struct, frozen=True, tag=True):
     results: tuple[PushResult, ...]
 
 
+class Alive(Struct, frozen=True, tag=True):
+    """Shows that the sender's event loop turns. It has no answer."""
+
+
 class ResultsStored(Struct, frozen=True, tag=True):
     is_durable: bool
     """False: the store cannot be written; the sender reports the same results again."""
 
 
 ToSender = Start | Key | ResultsStored
-FromSender = AskKey | DeliveryResults
+FromSender = AskKey | DeliveryResults | Alive
 
 read_to_sender = Decoder(ToSender).decode
 read_from_sender = Decoder(FromSender).decode

@@ -20,6 +20,7 @@ from enc.node.push.sender import PushSender
 from enc.node.push.sender_pipe import (
     LENGTH,
     MAX_RESULTS,
+    Alive,
     AskKey,
     DeliveryResults,
     FromSender,
@@ -35,6 +36,7 @@ from enc.node.store.push_interface import PushResult
 from enc.node.store.sqlite.push.reader import PushReader
 from enc.runtime.checked_http import authorities
 from enc.runtime.checked_http_async import EndpointCaller
+from enc.runtime.log_throttle import LogThrottle
 from enc.runtime.logs import setup_logs
 from enc.runtime.signals import ignore_stop_signals
 
@@ -71,6 +73,13 @@ class NodePipe:
             if isinstance(message, ResultsStored) and self._stored is not None:
                 _resolve(self._stored, message.is_durable)
 
+    async def stay_alive(self, every_s: float) -> None:
+        """Write Alive regularly, unless the node has not read what was written before."""
+        while True:
+            await asyncio.sleep(every_s)
+            if not self._writer.transport.get_write_buffer_size():
+                self.write(Alive())
+
     async def key_of(self, identity: bytes) -> bytes:
         if identity not in self._keys:
             self._keys[identity] = asyncio.get_running_loop().create_future()
@@ -84,7 +93,7 @@ class NodePipe:
 
     def write(self, message: FromSender) -> None:
         """Write a message. The unwritten data is bounded: an AskKey for each running request, and
-        one message of results.
+        one message of results, and an Alive.
         """
         self._writer.write(packed(message))
 
@@ -144,15 +153,17 @@ async def _run() -> None:
     start = await pipe.read()
     if not isinstance(start, Start):
         return
-    setup_logs(start.log_level, start.log_format)
+    setup_logs(start.log_level, start.log_format, throttle=LogThrottle())
     reads = PushReader(Path(start.store))
     sender = _sender(start, reads, pipe)
     running = asyncio.create_task(sender.run())
     following = asyncio.create_task(pipe.follow())
+    living = asyncio.create_task(pipe.stay_alive(start.alive_s))
     await asyncio.wait((running, following), return_when=asyncio.FIRST_COMPLETED)
     sender.stop()
     await running
     left = await sender.finish(GRACE_S)
+    living.cancel()
     for i in range(0, len(left), MAX_RESULTS):
         pipe.write(DeliveryResults(left[i : i + MAX_RESULTS]))
     await pipe.close()

@@ -10,6 +10,7 @@ import os
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 
@@ -22,7 +23,9 @@ from enc.core.primitives.signer import Signer, SignerUnavailable
 from enc.node.config import NodeConfig
 from enc.node.push.sender_pipe import (
     LENGTH,
+    Alive,
     AskKey,
+    DeliveryResults,
     FromSender,
     Key,
     ResultsStored,
@@ -32,14 +35,18 @@ from enc.node.push.sender_pipe import (
     packed,
     read_from_sender,
 )
-from enc.node.signatures.worker import read_exactly
 from enc.node.store.push_interface import PushResult
 from enc.runtime.backoff import RetryPauses
+from enc.runtime.pipes import PipeTimeout, read_in_time, write_in_time
 
 STOP_S = 5.0
 """How long a sender may take to stop before it is killed."""
 SIGNER_PAUSE_S = 0.25
 """Pause between two requests to a signer that does not answer."""
+SILENT_S, ALIVE_S = 30.0, 5.0
+"""How long a sender may neither write nor read before it is killed and replaced; how often it shows
+that it is alive.
+"""
 PAUSES = RetryPauses(first_s=1.0, max_s=60.0)
 """Pauses between two starts of a sender that keeps dying."""
 
@@ -54,27 +61,47 @@ class _Process:
         command = [sys.executable, "-m", "enc.node.push.sender_process"]
         self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0)  # noqa: S603
         self.pid = self._process.pid
+        if self._process.stdin is not None:
+            os.set_blocking(self._process.stdin.fileno(), False)
         if cores:
             with suppress(OSError):
                 os.sched_setaffinity(self.pid, cores)
         self._lock = threading.Lock()
 
     def write(self, message: ToSender) -> None:
-        """Send a message. Does nothing if the process has ended: `read` then reports the end."""
+        """Send a message. Does nothing if the process has ended: `read` then reports the end. Kills one
+        that does not read.
+        """
         with self._lock, suppress(OSError, ValueError):
-            if self._process.stdin is not None:
-                self._process.stdin.write(packed(message))
+            if self._process.stdin is None:
+                return
+            try:
+                write_in_time(self._process.stdin.fileno(), packed(message), time.monotonic() + SILENT_S)
+            except PipeTimeout:
+                self._kill_silent()
 
     def read(self) -> FromSender | None:
-        """Return the next message; None at the end of the output, or after an invalid message."""
+        """Return the next message; None at the end of the output, or after an invalid message. Kills a
+        process that sends none.
+        """
         if self._process.stdout is None:
             return None
-        descriptor = self._process.stdout.fileno()
+        descriptor, deadline = self._process.stdout.fileno(), time.monotonic() + SILENT_S
         try:
-            head = read_exactly(descriptor, LENGTH.size)
-            return read_from_sender(read_exactly(descriptor, length(head))) if len(head) == LENGTH.size else None
+            head = read_in_time(descriptor, LENGTH.size, deadline)
+            if len(head) < LENGTH.size:
+                return None
+            message: FromSender = read_from_sender(read_in_time(descriptor, length(head), deadline))
+            return message
+        except PipeTimeout:
+            self._kill_silent()
+            return None
         except (OSError, ValueError, ValidationError):
             return None
+
+    def _kill_silent(self) -> None:
+        _log.error("sender_silent", pid=self.pid, seconds=SILENT_S)
+        self.kill()
 
     def end_input(self) -> None:
         """Ask the process to stop. Kills one that does not even read."""
@@ -123,6 +150,8 @@ class PushSupervisor:
         self._key, self._is_due, self._store_results, self._cores = key, is_due, store_results, set(cores)
         self._stopping = threading.Event()
         self._process: _Process | None = None
+        self.failures = 0
+        """Number of processes that were replaced."""
         self._thread = threading.Thread(target=self._run, name="senders", daemon=True)
 
     @property
@@ -179,6 +208,8 @@ class PushSupervisor:
         try:
             process.write(self._start_message)
             while (message := process.read()) is not None:
+                if isinstance(message, Alive):
+                    continue
                 answer = self._answer(message)
                 if answer is None:
                     break
@@ -186,12 +217,13 @@ class PushSupervisor:
                 process.write(answer)
         finally:
             if not self._stopping.is_set():
+                self.failures += 1
                 _log.error("sender_failed", pid=process.pid)
             process.close()
             self._process = None
         return was_useful
 
-    def _answer(self, message: FromSender) -> Key | ResultsStored | None:
+    def _answer(self, message: AskKey | DeliveryResults) -> Key | ResultsStored | None:
         """Return the answer; None if the node stops before there is one."""
         if isinstance(message, AskKey):
             key = self._key_of(message.identity)
@@ -239,6 +271,7 @@ def start_message(config: NodeConfig, seq_pub: bytes) -> Start:
         confirmed_s=push.confirmed_days * 86_400 if push.require_challenge else None,
         max_hold_s=config.max_hold_s,
         interval_s=push.interval_s,
+        alive_s=ALIVE_S,
         ca_file=push.ca_file,
         log_level=config.log_level,
         log_format=config.log_format,

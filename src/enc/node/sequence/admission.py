@@ -19,6 +19,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
+from concurrent.futures import Future
 from queue import Empty, SimpleQueue
 from typing import Any, Literal, overload
 
@@ -39,7 +40,7 @@ from enc.core.machine.enclave import judge_manifest
 from enc.core.primitives.types import Commit, CommitLimits
 from enc.core.rules.policy_types import Policy
 from enc.node.ops.internal_errors import internal_error
-from enc.node.sequence.admitted import AdmittedCommit, Judgement, duplicate
+from enc.node.sequence.admitted import AdmittedCommit, Judgement, duplicate, request_of
 from enc.node.sequence.content_parts import check_parts
 from enc.node.sequence.sequencer import Sequencer
 from enc.node.sequence.state_cache import StateCache
@@ -199,7 +200,7 @@ class Admission:
     ) -> None:
         self._validator, self._sequencer, self._reject = validator, sequencer, reject
         self._signatures, self._clock = signatures, clock
-        self._queue: SimpleQueue[Sequence[Arrival] | None] = SimpleQueue()
+        self._queue: SimpleQueue[Sequence[Arrival] | Future[int] | None] = SimpleQueue()
         self._long: FairQueue[Arrival] = FairQueue(MAX_WAITING, MAX_WAITING, jobs="commits")
         self._long_addresses, self._lock = Counter[str](), threading.Lock()
         """Number of long commits that are not passed on yet, by address."""
@@ -216,6 +217,14 @@ class Admission:
     def submit(self, arrivals: Sequence[Arrival]) -> None:
         self._queue.put(arrivals)
 
+    def probe(self) -> "Future[int]":
+        """Have each process that checks signatures check one; return how many failed, which were
+        replaced. Commits that arrived before are checked first.
+        """
+        future: Future[int] = Future()
+        self._queue.put(future)
+        return future
+
     def stop(self) -> None:
         """Pass on everything that was submitted, then end."""
         self._queue.put(None)
@@ -227,8 +236,19 @@ class Admission:
     def _run(self) -> None:
         running = True
         while running:
-            group, running = self._take()
-            self.run_once(group)
+            group, probe, running = self._take()
+            if group:
+                self.run_once(group)
+            if probe is not None:
+                self._probe(probe)
+
+    def _probe(self, future: "Future[int]") -> None:
+        if not future.set_running_or_notify_cancel():
+            return
+        try:
+            future.set_result(self._signatures.probe())
+        except BaseException as e:
+            future.set_exception(e)
 
     def _run_long(self) -> None:
         while True:
@@ -240,21 +260,21 @@ class Admission:
             if is_last:
                 return
 
-    def _take(self) -> tuple[list[Arrival], bool]:
-        """Return all waiting commits, and whether to continue. A larger group makes a larger
-        transaction.
+    def _take(self) -> tuple[list[Arrival], "Future[int] | None", bool]:
+        """Return all waiting commits, a probe to answer after them, and whether to continue. A larger
+        group makes a larger transaction.
         """
         group: list[Arrival] = []
         arrivals = self._queue.get()
         try:
-            while arrivals is not None and len(group) < MAX_GROUP:
+            while arrivals is not None and not isinstance(arrivals, Future):
                 group += arrivals
+                if len(group) >= MAX_GROUP:
+                    return group, None, True
                 arrivals = self._queue.get_nowait()
         except Empty:
-            return group, True
-        if arrivals is not None:
-            group += arrivals
-        return group, arrivals is not None
+            return group, None, True
+        return group, arrivals, arrivals is not None
 
     def run_once(self, arrivals: Sequence[Arrival]) -> None:
         """Check the commits that take no turns. The others begin after them, so that none passes an
@@ -337,7 +357,8 @@ class Admission:
         except EncError as e:
             return (sender, e, commit.hash if commit else None)
         except Exception as e:  # an internal error must not affect the others
-            return (sender, internal_error(e, "admission"), commit.hash if commit else None)
+            error = internal_error(e, "admission", request_of(sender))
+            return (sender, error, commit.hash if commit else None)
 
     def _finish(self, admitted: AdmittedCommit, is_signed: bool) -> AdmittedCommit | Rejection:
         """Check the result of the signature check, and run everything after it."""
@@ -348,7 +369,8 @@ class Admission:
         except EncError as e:
             return (admitted.sender, e, admitted.commit.hash)
         except Exception as e:  # an internal error must not affect the others
-            return (admitted.sender, internal_error(e, "admission"), admitted.commit.hash)
+            error = internal_error(e, "admission", request_of(admitted.sender))
+            return (admitted.sender, error, admitted.commit.hash)
 
 
 def is_signed(commit: Commit) -> bool:

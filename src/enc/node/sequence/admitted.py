@@ -60,6 +60,11 @@ class AdmittedCommit(Struct, frozen=True):
     """The judgement, if the commit was prepared, or of a Manifest."""
 
 
+def request_of(sender: object) -> str:
+    """Return the id of the request that a sender belongs to; empty if it has none."""
+    return getattr(sender, "request", "")
+
+
 CommitOutcome = tuple[AdmittedCommit, Receipt | EncError]
 
 

@@ -27,8 +27,8 @@ class CommitBatch:
         self.steps: list[Step] = []
         self.unreadable: dict[bytes, EncError] = {}
         """Errors of commits of which it is unknown, because of damage, whether they were accepted before."""
-        self.damaged: dict[bytes, EncError] = {}
-        """Errors of enclaves whose steps were not written, because their data is damaged."""
+        self.failed: dict[bytes, EncError] = {}
+        """Errors of enclaves whose steps were not written although those of others were."""
         self.unloaded: list[bytes] = []
         """Enclaves whose bundle it closes although their state is not in memory."""
 

@@ -36,6 +36,10 @@ class ClockGuard:
     def _is_behind(self, now: int) -> bool:
         return now < self._highest - SKEW_MS
 
+    def behind_ms(self, now: int) -> int:
+        """Return how far the clock is behind the recorded time; 0 if it is not. Safe from any thread."""
+        return max(self._highest - now, 0)
+
     def has_jumped(self, now: int) -> bool:
         """Return whether the clock has lately jumped ahead. Safe from any thread."""
         return self._drift(now) > SKEW_MS

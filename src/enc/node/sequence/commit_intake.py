@@ -6,8 +6,10 @@ A commit that arrives alone does not wait.
 """
 
 import asyncio
+import time
 from collections.abc import Callable, Sequence
-from typing import Any
+
+from msgspec import Struct
 
 from enc.core.errors import EncError, Unavailable
 from enc.core.primitives.types import Receipt
@@ -18,12 +20,25 @@ from enc.runtime.fair_share import FairShare
 
 MAX_BYTES = 256 << 20
 """Total size of the commits that may wait."""
+ORDINARY = 64 << 10
+"""Size that most commits do not exceed."""
 GATHER_S = 0.004
 """Time between two groups, unless a group is full earlier."""
 
 Result = Receipt | EncError
 Reply = Callable[[Result, bytes | None], None]
 """Takes a commit's result, and its hash if it could be parsed. Called on the event loop's thread."""
+
+
+class CommitSender(Struct):
+    """Where the result of a commit goes, and what is counted for it."""
+
+    reply: Reply
+    size: int
+    address: str
+    began: float
+    request: str
+    """Id of the request, for the log."""
 
 
 class CommitReplies:
@@ -33,11 +48,13 @@ class CommitReplies:
         self,
         loop: asyncio.AbstractEventLoop,
         max_waiting: int,
-        on_results: Callable[[Sequence[Result]], None] = lambda results: None,
+        on_results: Callable[[Sequence[Result], Sequence[float]], None] = lambda results, seconds: None,
         *,
         by_address: bool = True,
     ) -> None:
-        """`by_address`: whether each address has a share of the places."""
+        """`on_results` gets results, and the seconds that each took. `by_address`: whether each address
+        has a share of the places.
+        """
         self._loop, self._on_results = loop, on_results
         self._count, self._bytes = FairShare(max_waiting), FairShare(MAX_BYTES)
         """Number and total size of the commits that have no result yet, shared by address."""
@@ -47,6 +64,11 @@ class CommitReplies:
     def waiting(self) -> int:
         """Number of commits that have no result yet."""
         return self._count.used
+
+    @property
+    def is_full(self) -> bool:
+        """Whether no further commit of ordinary size may wait."""
+        return self._count.free < 1 or self._bytes.free < ORDINARY
 
     def expect(self, address: str, size: int) -> bool:
         """Count a commit that will get a result; return False if it must not wait."""
@@ -65,16 +87,17 @@ class CommitReplies:
         results = [(admitted.sender, result, admitted.commit.hash) for admitted, result in outcomes]
         self._loop.call_soon_threadsafe(self._reply, results)
 
-    def _reply(self, results: Sequence[tuple[Any, Result, bytes | None]]) -> None:
-        for (reply, size, address), result, commit_hash in results:
-            key = address if self._by_address else None
+    def _reply(self, results: Sequence[tuple[CommitSender, Result, bytes | None]]) -> None:
+        for sender, result, commit_hash in results:
+            key = sender.address if self._by_address else None
             self._count.release(key)
-            self._bytes.release(key, size)
+            self._bytes.release(key, sender.size)
             try:
-                reply(result, commit_hash)
+                sender.reply(result, commit_hash)
             except Exception as e:  # a failing reply must not affect the others
-                internal_error(e, "reply")
-        self._on_results([result for _, result, _ in results])
+                internal_error(e, "reply", sender.request)
+        now = time.monotonic()  # the loop's own time has milliseconds only
+        self._on_results([result for _, result, _ in results], [now - sender.began for sender, _, _ in results])
 
 
 class CommitIntake:
@@ -101,8 +124,13 @@ class CommitIntake:
         """Number of commits that have no result yet."""
         return self._replies.waiting
 
-    def submit(self, body: bytes, reply: Reply, address: str = "") -> None:
-        """Queue a commit from an address; `reply` is called once with its result.
+    @property
+    def is_full(self) -> bool:
+        """Whether no further commit of ordinary size may wait."""
+        return self._replies.is_full
+
+    def submit(self, body: bytes, reply: Reply, address: str = "", request: str = "") -> None:
+        """Queue a commit from an address; `reply` is called once with its result. `request`: its id.
 
         Raises Unavailable if too many commits wait, or too many of this address.
         """
@@ -110,7 +138,8 @@ class CommitIntake:
             raise Unavailable("the node is shutting down", retry_after_ms=1000)
         if not self._replies.expect(address, len(body)):
             raise Unavailable("too many commits are waiting, of this address or of all", retry_after_ms=1000)
-        self._arrivals.append((body, (reply, len(body), address), address))
+        sender = CommitSender(reply, len(body), address, time.monotonic(), request)
+        self._arrivals.append((body, sender, address))
         if len(self._arrivals) == 1:
             self._timer = self._schedule()
         elif len(self._arrivals) == MAX_GROUP:

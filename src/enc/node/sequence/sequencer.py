@@ -17,7 +17,7 @@ from queue import Empty, SimpleQueue
 from typing import TypeVar
 
 import structlog
-from msgspec import Struct
+from msgspec import Struct, field
 
 from enc.core.errors import EncError, EnclaveNotFound, ReadOnly, Unavailable
 from enc.core.log.event import finalize
@@ -30,9 +30,9 @@ from enc.core.primitives.types import Commit, Event, Receipt
 from enc.core.rules.content import revised_id
 from enc.core.rules.manifest_header import read_bundle_rules
 from enc.core.rules.policy_types import Effects
-from enc.node.limits.quota import NO_QUOTA, Quota, Spending
+from enc.node.limits.quota import Quota, Spending
 from enc.node.ops.internal_errors import internal_error
-from enc.node.sequence.admitted import AdmittedCommit, CommitOutcome, duplicate, judged_manifest
+from enc.node.sequence.admitted import AdmittedCommit, CommitOutcome, duplicate, judged_manifest, request_of
 from enc.node.sequence.batch import CommitBatch, StepBuilder
 from enc.node.sequence.batch_overlay import BatchOverlay, NodeCache
 from enc.node.sequence.checkpoint import Checkpoint, MigrateHolds
@@ -43,7 +43,7 @@ from enc.node.sequence.preparation import Preparation
 from enc.node.sequence.recipients import RecipientCache
 from enc.node.sequence.sign_ahead import AheadSigner, expected_digests
 from enc.node.sequence.state_cache import StateCache
-from enc.node.store.damage import DamagedData, damaged_enclave
+from enc.node.store.damage import DamagedData
 from enc.node.store.spent_requests import SpentRequest
 from enc.node.store.steps import Step
 from enc.node.store.store_interface import Store
@@ -78,7 +78,7 @@ class SequencerSettings(Struct, frozen=True, kw_only=True):
     seal_idle: bool = True
     """Whether bundles whose time is up are closed without a further event."""
     max_batch: int = MAX_BATCH
-    quota: Quota = NO_QUOTA
+    quota: Quota = field(default_factory=Quota)
     is_read_only: bool = False
     """Whether nothing is signed: neither events nor heads."""
 
@@ -120,7 +120,8 @@ class Sequencer:
         self._recipients = RecipientCache(store)
         self._steps = StepBuilder(self._key, self._recipients)
         self._holds = MigrateHolds()
-        long_judgement = LongJudgement(store, key.public, clock, self._states, self._cache, settings.quota)
+        spending = partial(Spending, store, settings.quota)
+        long_judgement = LongJudgement(store, key.public, self._states, self._cache, self._check_accepts, spending)
         self._preparation = Preparation(long_judgement.judge, self._states)
         self._is_sealing, self._seal_due = False, 0.0
         """Whether overdue bundles are left for the next batch."""
@@ -182,6 +183,10 @@ class Sequencer:
     def record_clock(self, shown: int) -> None:
         """Note that the store has recorded this time. Call it on the sequencer's thread."""
         self._guard.record(shown)
+
+    def behind_ms(self, now: int) -> int:
+        """Return by how much the node's clock shows less than before. Safe from any thread."""
+        return self._guard.behind_ms(now)
 
     def probe(self) -> None:
         """Write an empty batch, which records no time, and use the key; raises if the store or the signer
@@ -279,7 +284,7 @@ class Sequencer:
             self._sign_ahead(admitted, batch)
             outcomes = [(each, self._outcome(each, batch)) for each in admitted]
             failure = self._write(batch)
-            outcomes = [(each, batch.damaged.get(each.commit.enclave, outcome)) for each, outcome in outcomes]
+            outcomes = [(each, batch.failed.get(each.commit.enclave, outcome)) for each, outcome in outcomes]
         except EncError as e:
             outcomes, failure = [(each, e) for each in admitted], e
         except Exception as e:
@@ -308,9 +313,12 @@ class Sequencer:
     def _sign_ahead(self, admitted: Sequence[AdmittedCommit], batch: CommitBatch) -> None:
         """If the signer is another process, have it sign the whole batch at once."""
         if self._ahead is not None and not self._settings.is_read_only:
-            commits = (each.commit for each in admitted if each.commit.hash not in batch.committed)
+            commits = (each.commit for each in admitted if self._may_be_new(each.commit, batch))
             expected = expected_digests(commits, partial(self._state, batch), batch.now, self._key.public)
             self._ahead.prepare(expected)
+
+    def _may_be_new(self, commit: Commit, batch: CommitBatch) -> bool:
+        return commit.hash not in batch.committed and not self._damaged.has(commit.enclave, batch.now)
 
     def _state(self, batch: CommitBatch, enclave: bytes) -> EnclaveState | None:
         with suppress(Exception):  # the commits themselves get and log the error
@@ -323,7 +331,7 @@ class Sequencer:
         except EncError as e:
             return e
         except Exception as e:  # an internal error must not affect the others
-            return internal_error(e, "sequencer")
+            return internal_error(e, "sequencer", request_of(admitted.sender))
 
     def _write(self, batch: CommitBatch) -> EncError | None:
         """Seal overdue bundles and make the batch durable. On failure, return the error and drop
@@ -354,16 +362,16 @@ class Sequencer:
             self._states.forget(enclave)
         return None
 
-    def _set_apart(self, batch: CommitBatch, damaged: Mapping[bytes, DamagedData]) -> None:
+    def _set_apart(self, batch: CommitBatch, errors: Mapping[bytes, EncError]) -> None:
         """Take what was not written out of the batch."""
-        for enclave, error in damaged.items():
-            self._damaged.add(enclave, batch.now, error)
+        for enclave, error in errors.items():
+            is_damaged = isinstance(error, DamagedData)
+            batch.failed[enclave] = self._damaged.add(enclave, batch.now, error.message) if is_damaged else error
             self._states.forget(enclave)
             self._recipients.forget(enclave)
             batch.overlays.pop(enclave, None)
-            batch.damaged[enclave] = damaged_enclave()
-        if damaged:
-            batch.steps = [step for step in batch.steps if step.transition.state.enclave not in damaged]
+        if errors:
+            batch.steps = [step for step in batch.steps if step.transition.state.enclave not in errors]
 
     def _fail(self, batch: CommitBatch, error: EncError) -> EncError:
         for enclave in (*batch.overlays, *batch.unloaded):
@@ -376,8 +384,7 @@ class Sequencer:
     def _sequence(self, admitted: AdmittedCommit, batch: CommitBatch) -> Event:
         """Return the event that the commit becomes, as a step of the batch that is not durable yet."""
         commit = admitted.commit
-        if self._damaged.has(commit.enclave, batch.now):
-            raise damaged_enclave()
+        self._damaged.check(commit.enclave, batch.now)
         if commit.hash in batch.unreadable:
             raise batch.unreadable[commit.hash]
         overlay = self._overlay(commit.enclave, batch)
@@ -412,6 +419,15 @@ class Sequencer:
         if self._settings.is_read_only:
             raise signs_nothing()
 
+    def _check_accepts(self, commit: Commit) -> int:
+        """Return the time; raise if a commit of its enclave would be rejected now, whatever it says."""
+        now = self._clock()
+        self._guard.check(now)
+        self._check_signs()
+        self._damaged.check(commit.enclave, now)
+        self._holds.check(commit, now)
+        return now
+
     def _judge(self, admitted: AdmittedCommit, state: EnclaveState, overlay: BatchOverlay) -> tuple[Effects, EarlyTree]:
         known = admitted.judgement
         effects = None if known is None else known.effects_in(state)
@@ -433,7 +449,12 @@ class Sequencer:
             return
         self._is_sealing = False
         most = MAX_SEALS + len(self._unsealed) + len(self._damaged)
-        for enclave in self._store.overdue(batch.now, most):
+        try:
+            overdue = self._store.overdue(batch.now, most)
+        except DamagedData as e:  # sealing must not fail the batch
+            _log.error("seal_failed", reason=e.message)
+            return
+        for enclave in overdue:
             if enclave in self._unsealed or self._damaged.has(enclave, batch.now):
                 continue
             if time.perf_counter() - began >= SEAL_S:
@@ -453,7 +474,7 @@ class Sequencer:
         except Unavailable as e:
             if not isinstance(e, DamagedData):
                 raise
-            self._damaged.add(enclave, batch.now, e)
+            self._damaged.add(enclave, batch.now, e.message)
             batch.overlays.pop(enclave, None)
         except Exception as e:  # one damaged enclave must not stop the others; fsck reports more
             internal_error(e, "seal")

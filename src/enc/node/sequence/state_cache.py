@@ -84,8 +84,7 @@ class StateCache:
         reported as failed may have reached the disk.
         """
         with self._lock:
-            for load in self._loads:
-                load.is_stale = load.is_stale or load.enclave == enclave
+            self._outdate_loads(enclave)
             if self._states.pop(enclave, None) is not None:
                 self._weight -= self._weights.pop(enclave)
 
@@ -94,7 +93,13 @@ class StateCache:
         the last write.
         """
         with self._lock:
+            self._outdate_loads(state.enclave)
             return self._put(state)
+
+    def _outdate_loads(self, enclave: bytes) -> None:
+        """Have the threads load again that are loading this state: what they read may be old."""
+        for load in self._loads:
+            load.is_stale = load.is_stale or load.enclave == enclave
 
     def _put(self, state: EnclaveState) -> EnclaveState:
         known = self._states.get(state.enclave)

@@ -5,24 +5,41 @@ interpreter meanwhile.
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 
 import structlog
 
 from enc.core.primitives.types import Commit
-from enc.node.signatures.worker import COUNT, RECORD, read_exactly, verdicts
+from enc.node.signatures.worker import COUNT, RECORD, verdicts
+from enc.runtime.pipes import read_in_time, write_in_time
 
 MIN_PART = 4
 """Minimum number of commits to pass to a process; fewer are checked faster in this one."""
 MAX_PART = 256
 """Maximum number of commits per request: the request and its answer fit into a pipe."""
 
+START_S, ANSWER_S, RECORD_S = 10.0, 2.0, 0.002
+"""Seconds that a process has for its first answer and for each later one, and more for each
+signature.
+"""
+KNOWN = RECORD.pack(
+    False,
+    bytes.fromhex("f9308a019258c31049344f85f89d5229b531c845836f99b08601f113bce036f9"),
+    bytes(32),
+    bytes.fromhex(
+        "e907831f80848d1069a5371b402410364bdf1c5f8307b0084c55f1ce2dca8215"
+        "25f66a4a85ea8b71e482a74f382d2ce5ebeee8fdb2172f477df4900d310536c0"
+    ),
+)
+"""A valid signature, to probe a process: the first test vector of BIP-340."""
+
 _log = structlog.get_logger("enc.signatures")
 
 
 class _Failed(Exception):
-    """The process has ended."""
+    """The process has ended, or did not answer in time."""
 
 
 class _Process:
@@ -32,23 +49,26 @@ class _Process:
         if self._process.stdin is None or self._process.stdout is None:
             raise _Failed
         self._in, self._out = self._process.stdin, self._process.stdout
+        os.set_blocking(self._in.fileno(), False)
         self.pid = self._process.pid
+        self._answer_s, self._until = START_S, 0.0
 
     def ask(self, records: bytes) -> None:
-        data = memoryview(COUNT.pack(len(records) // RECORD.size) + records)
+        count = len(records) // RECORD.size
+        self._until = time.monotonic() + self._answer_s + count * RECORD_S
         try:
-            while data:
-                data = data[self._in.write(data) :]
-        except (OSError, ValueError):
-            raise _Failed from None
+            write_in_time(self._in.fileno(), COUNT.pack(count) + records, self._until)
+        except (OSError, ValueError) as e:
+            raise _Failed(str(e)) from None
 
     def answer(self, count: int) -> bytes:
         try:
-            found = read_exactly(self._out.fileno(), count)
-        except (OSError, ValueError):
-            raise _Failed from None
+            found = read_in_time(self._out.fileno(), count, self._until)
+        except (OSError, ValueError) as e:
+            raise _Failed(str(e)) from None
         if len(found) < count:
-            raise _Failed
+            raise _Failed("the process has ended")
+        self._answer_s = ANSWER_S
         return found
 
     def end(self) -> None:
@@ -61,15 +81,25 @@ class _Process:
         self.end()
         with suppress(subprocess.TimeoutExpired):
             self._process.wait(5)
+        self.kill()
+
+    def kill(self) -> None:
+        """End the process at once, also one that is stopped."""
+        self.end()
         if self._process.poll() is None:
             self._process.kill()
-            self._process.wait()
+            with suppress(subprocess.TimeoutExpired):  # it may wait for a disk
+                self._process.wait(1)
 
 
 class SignaturePool:
-    """A pool of processes that check signatures. Only one thread may call `check`. A process that
-    fails is replaced, and its commits are checked in this one.
+    """A pool of processes that check signatures. Only one thread may call `check` and `probe`. A process
+    that ends or does not answer in time is killed and replaced, and its commits are checked in this
+    one.
     """
+
+    failures = 0
+    """Number of processes that were replaced."""
 
     def __init__(self, count: int, cores: Iterable[int] = (), max_part: int = MAX_PART) -> None:
         """Start `count` processes. `cores`: where they run; empty for any core."""
@@ -100,34 +130,47 @@ class SignaturePool:
             found += self._check_some([records[i * width : (i + size) * width] for i in starts])
         return found
 
+    def probe(self) -> int:
+        """Have each process check a signature; return how many failed and were replaced."""
+        return len(self._processes) - self._ask_all([KNOWN] * len(self._processes)).count(b"\x01")
+
     def _check_some(self, parts: list[bytes]) -> bytes:
         """Check the first parts, one for each process, in parallel."""
         if not self._processes or len(parts[0]) < MIN_PART * RECORD.size:
             return verdicts(parts[0])
-        asked = list(zip(range(len(self._processes)), parts, strict=False))
-        failed = {i for i, part in asked if not self._ask(i, part)}
-        return b"".join([self._answer(i, part, i in failed) for i, part in asked])
+        answers = self._ask_all(parts[: len(self._processes)])
+        return b"".join([verdicts(part) if a is None else a for part, a in zip(parts, answers, strict=False)])
 
-    def _ask(self, i: int, part: bytes) -> bool:
+    def _ask_all(self, parts: Sequence[bytes]) -> list[bytes | None]:
+        """Return the answers of the first processes, one part each; None of one that failed."""
+        failed = {i: why for i, part in enumerate(parts) if (why := self._ask(i, part))}
+        return [self._answer(i, len(part) // RECORD.size, failed.get(i)) for i, part in enumerate(parts)]
+
+    def _ask(self, i: int, part: bytes) -> str | None:
+        """Send a part to a process; return why that failed."""
         try:
             self._processes[i].ask(part)
-        except _Failed:
-            return False
-        return True
+        except _Failed as e:
+            return str(e)
+        return None
 
-    def _answer(self, i: int, part: bytes, has_failed: bool) -> bytes:
-        try:
-            if not has_failed:
-                return self._processes[i].answer(len(part) // RECORD.size)
-        except _Failed:
-            pass
-        _log.error("verifier_failed", pid=self._processes[i].pid)
-        self._processes[i].close()
+    def _answer(self, i: int, count: int, failed: str | None) -> bytes | None:
+        if failed is None:
+            try:
+                return self._processes[i].answer(count)
+            except _Failed as e:
+                failed = str(e)
+        self._replace(i, failed)
+        return None
+
+    def _replace(self, i: int, reason: str) -> None:
+        self.failures += 1
+        _log.error("verifier_failed", pid=self._processes[i].pid, reason=reason)
+        self._processes[i].kill()
         try:
             self._processes[i] = self._start()
         except OSError as e:  # it stays closed, and is started again with the next group
             _log.error("verifier_not_started", reason=e.strerror)
-        return verdicts(part)
 
     def end(self) -> None:
         """Let the processes end, without waiting for them."""

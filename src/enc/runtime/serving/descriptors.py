@@ -30,6 +30,12 @@ def raise_file_limit(connections: int) -> None:
         _log.warning("few_file_descriptors", limit=most, needed=needed, connections=connections)
 
 
+def affordable_connections() -> int:
+    """Return for how many connections this process may have descriptors."""
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return MAX_FILES if soft == resource.RLIM_INFINITY else max(soft - RESERVE, 1)
+
+
 class AcceptFailures:
     """Logs that connections cannot be accepted, at most once in LOG_S. For one thread."""
 

@@ -124,6 +124,12 @@ class Peers:
         self.count = self.unsent = self.incoming = 0
         self.dropped = 0
         """Number of peers dropped so far."""
+        self.refused = {"connections": 0, "connections_per_address": 0}
+        """Number of connections refused so far, by the limit."""
+
+    def set_limits(self, limits: ServingLimits) -> None:
+        """Change the limits. Peers over a limit stay until the next one arrives."""
+        self._limits = limits
 
     @property
     def is_crowded(self) -> bool:
@@ -134,6 +140,7 @@ class Peers:
         most, address = self._limits.connections_per_address, self._by_address.get(peer.address)
         own = 0 if address is None else len(address.peers)
         if most and own >= most:
+            self.refused["connections_per_address"] += 1
             raise Unavailable("too many connections from this address", retry_after_ms=1000)
         if self.count >= self._limits.connections:
             self._make_room(own)
@@ -144,6 +151,7 @@ class Peers:
         """Drop a connection for a newcomer whose address has `own`, or raise Unavailable."""
         largest = max(self._by_address.values(), key=lambda address: len(address.peers))
         if not self._limits.connections_per_address or len(largest.peers) <= own + 1:
+            self.refused["connections"] += 1
             raise Unavailable("too many connections", retry_after_ms=1000)
         self._drop(largest.most_idle())
 

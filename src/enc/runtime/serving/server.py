@@ -17,9 +17,11 @@ import structlog
 import uvicorn
 from uvicorn.config import STARTUP_FAILURE
 
+from enc.runtime.service_manager import ServiceManager
 from enc.runtime.serving.closing import close_idle, close_slow, close_stuck
 from enc.runtime.serving.descriptors import AcceptFailures
 from enc.runtime.serving.http_protocol import HttpProtocol
+from enc.runtime.serving.limits import ServingLimits
 from enc.runtime.serving.listening import url_of
 from enc.runtime.serving.peers import Peers
 from enc.runtime.serving.sites import SiteCheck, SiteRules
@@ -43,8 +45,9 @@ class Server(uvicorn.Server):
 
     `ready`: called once it answers. `on_signal`: called at the first signal, which stops the server
     gracefully. `on_second_signal`: called with the number of each later one; by default that ends
-    the process at once. `sites`: the values of Host and Origin that it answers. `url` is known
-    before it runs: the port may have been 0.
+    the process at once. `sites`: the values of Host and Origin that it answers. `manager`: is told
+    when the server is ready, alive and stopping. `url` is known before it runs: the port may have
+    been 0.
     """
 
     def __init__(
@@ -56,11 +59,13 @@ class Server(uvicorn.Server):
         ready: Callable[[], None] = lambda: None,
         on_signal: Callable[[], None] = lambda: None,
         on_second_signal: Callable[[int], None] = end_by_signal,
+        manager: ServiceManager | None = None,
     ) -> None:
         super().__init__(config)
         self.url = url_of(listening, is_tls=config.is_ssl)
         self.ready, self._on_signal, self._on_second_signal = ready, on_signal, on_second_signal
         self._socket, self._is_signalled = listening, False
+        self._manager = manager or ServiceManager()
         self._protocol: type[HttpProtocol] = config.http_protocol_class  # type: ignore[assignment]
         self._protocol.sites = SiteCheck(sites, listening.getsockname()[0])
         self._limits = self._protocol.limits
@@ -80,6 +85,11 @@ class Server(uvicorn.Server):
             with suppress(RuntimeError):  # the loop has ended
                 self._loop.call_soon_threadsafe(self._stopping.set)
 
+    def set_limits(self, limits: ServingLimits) -> None:
+        """Change the limits; not `idle_timeout_s` and `max_body`, which stay as they were."""
+        self._limits = self._protocol.limits = limits
+        self.peers.set_limits(limits)
+
     @property
     def peers(self) -> Peers:
         return self._protocol.peers
@@ -88,6 +98,7 @@ class Server(uvicorn.Server):
 
     def each_second(self) -> None:
         """Called about once a second while it serves."""
+        self._manager.alive()
         now, patience = asyncio.get_running_loop().time(), self._limits.request_timeout_s
         close_slow(self.server_state, now, patience)
         close_stuck(self.server_state, now, patience)
@@ -114,6 +125,7 @@ class Server(uvicorn.Server):
         self.servers = [await self._listen(listening) for listening in sockets or ()]
         self.started = True
         self.ready()
+        self._manager.ready(f"serving on {self.url}")
 
     async def _listen(self, listening: socket.socket) -> Any:
         context, backlog = self.config.ssl, self.config.backlog
@@ -144,6 +156,7 @@ class Server(uvicorn.Server):
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """As uvicorn's, which would wait a tenth of a second even if nothing is connected."""
+        self._manager.stopping()
         for _ in range(ARRIVAL_PASSES):
             await asyncio.sleep(0)
         for server in self.servers:

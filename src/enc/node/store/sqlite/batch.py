@@ -48,7 +48,7 @@ class Batch:
         self._db, self._cache = db, cache
         self._numbers: dict[bytes, int] = {}
         self._kinds: dict[tuple[int, str, str], int] = {}
-        self._founded = 0
+        self._created = 0
         self._plain: list[SqlRow] = []
         self._events: list[SqlRow] = []
         self._keys: dict[tuple[int, bytes], tuple[int, Tags]] = {}
@@ -150,14 +150,14 @@ class Batch:
         e = self._cache.numbers.get(enclave)
         if e is None:
             row = self._db.execute("SELECT e FROM enclaves WHERE enclave = ?", (enclave,)).fetchone()
-            e = row[0] if row else self._found(enclave, step)
+            e = row[0] if row else self._create(enclave, step)
         self._numbers[enclave] = e
         return e
 
-    def _found(self, enclave: bytes, step: Step) -> int:
+    def _create(self, enclave: bytes, step: Step) -> int:
         if step.event is None or step.event.content is None:
             raise MisuseError("an enclave must start with its Manifest")
-        self._founded += 1
+        self._created += 1
         query = "INSERT INTO enclaves (enclave, manifest) VALUES (?, ?)"
         return self._db.execute(query, (enclave, step.event.content)).lastrowid or 0
 
@@ -240,8 +240,8 @@ class Batch:
             "ON CONFLICT DO UPDATE SET enclaves = enclaves + excluded.enclaves, "
             "events = events + excluded.events, bytes = bytes + excluded.bytes",
         )
-        if self._founded:
-            self._db.execute("UPDATE node SET enclaves = enclaves + ?", (self._founded,))
+        if self._created:
+            self._db.execute("UPDATE node SET enclaves = enclaves + ?", (self._created,))
 
     def _delete(self, k: int) -> None:
         """Remove a deleted event from everything that searches use."""

@@ -99,6 +99,8 @@ class Writer:
         self._path, self._lock = path, Lock()
         self.db = connect_writer(path)
         self._is_closed, self._waits = False, True
+        self.is_rolled_back = True
+        """Whether the last failed transaction surely changed nothing."""
 
     def transact(self, work: Callable[[sqlite3.Connection], AfterCommit | None], *, lasting: bool = True) -> None:
         """Run the work in one transaction, durably. Call the function that it returns after the
@@ -109,10 +111,12 @@ class Writer:
         later lasting transaction is committed.
         """
         with self._lock:
+            self.is_rolled_back = True
             try:
                 self._wait_for_disk(lasting)
                 self.db.execute("BEGIN IMMEDIATE")
                 after_commit = work(self.db)
+                self.is_rolled_back = False
                 self.db.execute("COMMIT")
             except BaseException as e:
                 self._roll_back()
@@ -135,7 +139,7 @@ class Writer:
         except sqlite3.Error:
             with suppress(sqlite3.Error):
                 self.db.close()
-            self._is_closed = True
+            self._is_closed, self.is_rolled_back = True, False
 
     def ready(self) -> None:
         """Reopen the connection if it was closed after a failure."""

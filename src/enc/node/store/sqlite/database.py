@@ -74,7 +74,7 @@ class NodeDatabase:
     def transact(self, work: Callable[[sqlite3.Connection], AfterCommit | None], *, lasting: bool = True) -> None:
         """Run the work in one transaction; see Writer.transact.
 
-        After a failure, reload the cache: the transaction may have reached the disk.
+        After a failed COMMIT, reload the cache: the transaction may have reached the disk.
         """
         try:
             if self._cache_is_stale:
@@ -83,12 +83,14 @@ class NodeDatabase:
         except sqlite3.Error as e:
             raise unavailable("written", e) from e
         except BaseException:
-            self._cache_is_stale = True
-            with suppress(sqlite3.Error):  # else before the next write
-                self._reload_cache()
+            if not self.writer.is_rolled_back:
+                self._cache_is_stale = True
+                with suppress(sqlite3.Error):  # else before the next write
+                    self._reload_cache()
             raise
 
     def _reload_cache(self) -> None:
         self.writer.ready()
         self.cache = WriterCache(EnclaveNumbers(), EventIndex(self.writer.db))
+        self.hidden = hidden_numbers(self.writer.db)
         self._cache_is_stale = False

@@ -135,7 +135,19 @@ class SqliteStore(PushTables):
 
     def overdue(self, clock: int, limit: int) -> list[bytes]:
         query = "SELECT enclave FROM states CROSS JOIN enclaves USING (e) WHERE deadline <= ? ORDER BY deadline LIMIT ?"
-        return [enclave for (enclave,) in self.database.rows(query, clock, limit)]
+        try:
+            rows = self.database.rows(query, clock, limit)
+        except DamagedData:  # the index alone is sound: look the enclaves up one by one
+            numbers = self.database.rows("SELECT e FROM states WHERE deadline <= ? ORDER BY deadline", clock)
+            rows = list(islice(chain.from_iterable(self._enclave_of(*number) for number in numbers), limit))
+        return [enclave for (enclave,) in rows]
+
+    def _enclave_of(self, e: int) -> list[SqlRow]:
+        """Return the id of an enclave; nothing if it cannot be read."""
+        try:
+            return self.database.rows("SELECT enclave FROM enclaves WHERE e = ?", e)
+        except DamagedData:
+            return []
 
     # What lies behind a state
 

@@ -9,34 +9,11 @@ import sqlite3
 from contextlib import suppress
 
 from enc.core.errors import EncError
-from enc.core.primitives.types import Event, KeyRecord, RecordKind, Target
+from enc.core.rules.access_replay import AccessReplay, access_types
 from enc.core.rules.parse_manifest import parse_manifest
-from enc.core.rules.policy_types import Draft, Effects, Policy
+from enc.core.rules.policy_types import Policy
 from enc.node.store.push_interface import Endpoints, register
 from enc.node.store.sqlite.event_rows import COLUMNS, unpack_event
-
-_ELSE = frozenset(["Update", "Delete", "Shared", "Own"])
-"""Predefined types that do not change endpoints."""
-
-
-class _Rights:
-    """The state leaves that decide access, so far."""
-
-    def __init__(self) -> None:
-        self.leaves: dict[bytes, bytes | None] = {}
-        self.closed_gates = frozenset[str]()
-
-    def leaf(self, key: bytes) -> bytes | None:
-        return self.leaves.get(key)
-
-    def target(self, event_id: bytes) -> Target | None:
-        return None
-
-    def record(self, kind: RecordKind, key: bytes) -> KeyRecord | None:
-        return None
-
-    def record_of(self, event_id: bytes) -> KeyRecord | None:
-        return None
 
 
 def backfill_endpoints(db: sqlite3.Connection) -> None:
@@ -56,21 +33,10 @@ def backfill_endpoints(db: sqlite3.Connection) -> None:
 
 def _endpoints(db: sqlite3.Connection, e: int, policy: Policy) -> Endpoints:
     kinds = db.execute("SELECT c, type FROM kinds WHERE e = ?", (e,)).fetchall()
-    numbers = [c for c, type_ in kinds if type_ in policy.predefined - _ELSE]
+    numbers = [c for c, type_ in kinds if type_ in access_types(policy)]
     query = f"SELECT {COLUMNS} FROM events WHERE c IN ({','.join('?' * len(numbers))}) ORDER BY k"  # noqa: S608
-    rights, found = _Rights(), Endpoints()
+    replay, found = AccessReplay(policy), Endpoints()
     for row in db.execute(query, numbers):
         with suppress(EncError):  # fsck reports a damaged log
-            register(found, _effects(policy, unpack_event(row), rights))
+            register(found, replay.apply(unpack_event(row)))
     return found
-
-
-def _effects(policy: Policy, event: Event, rights: _Rights) -> Effects:
-    draft = Draft(rights, event.sequencer)
-    if event.seq == 0:
-        policy.write_initial_state(draft)
-    else:
-        policy.judge(event, draft)
-    rights.leaves.update(draft.writes)
-    rights.closed_gates = draft.closed_gates
-    return draft.effects("terminated" if event.type == "Terminate" else None)
