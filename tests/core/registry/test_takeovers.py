@@ -233,6 +233,25 @@ def test_a_head_from_before_a_return_does_not_count_after_a_proof() -> None:
     assert registry.of(house) == before
 
 
+def test_a_sequencer_that_was_left_by_force_and_continued_the_log_takes_nothing_back(
+    registry: Registry, sold: House
+) -> None:
+    """It went to node2, by force to node3, to node2 again, and to node. Bob has a head of node2's second term."""
+    links = [Link(sold.move_to("node2"))]
+    for node, is_forced in (("node3", True), ("node2", False)):
+        sold.talk()
+        proof = sold.proof("alice", passage=())
+        links.append(Link(sold.move_to(node, forced=is_forced), proof))
+    given = pass_on(sold, "alice", "bob")
+    bobs = sold.proof("bob", passage=(given,))
+    pass_on(sold, "bob", "alice")
+    registry.register("alice", sold, links=[*links, Link(sold.move_to("node"))])
+    assert [left.sequencer for left in registry.of(sold).forced_from] == []
+    refusal = registry.refusal("bob", sold, owner_proof=bobs, sequencer=person("node2").public)
+    assert refusal == "UNAUTHORIZED owner_proof.sth: not signed by this sequencer"
+    assert (registry.holder(sold), registry.sequencer(sold)) == ("alice", "node")
+
+
 def test_a_head_is_not_from_the_future(registry: Registry, house: House) -> None:
     """Nothing that is true would be later, not even the owner's forced Migrate."""
     latest = registry.commit("alice", "note", "").exp + SKEW_MS

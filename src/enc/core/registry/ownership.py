@@ -95,6 +95,8 @@ class KnownOwnership(Struct, frozen=True):
                 raise InvalidProof(f"over {MAX_FORCED} forced Migrates on record")
             back = (*back, self.current)
             base = {"proved_root": migrate.ct_root, "proved_size": 0, "proved_at": event.timestamp}
+        else:  # this sequencer itself continued the log after any forced Migrate that left it before
+            back = tuple(left for left in back if left.sequencer != event.sequencer)
         for left in back:
             if left.sequencer == new:  # it came back: its log continues the one that was proved there
                 base = {name: getattr(left, name) for name in ("proved_root", "proved_size", "proved_at")}
