@@ -211,3 +211,15 @@ def test_the_disk_has_the_copy_before_its_name(store: Path, to: Path, monkeypatc
     monkeypatch.setattr(os, "link", note_link)
     backup(store, to)
     assert done == ["file", "link", "directory"]
+
+
+def test_a_damaged_store_is_copied_only_on_request(store: Path, to: Path) -> None:
+    with closing(sqlite3.connect(store)) as db:
+        (page,) = db.execute("SELECT rootpage FROM sqlite_master WHERE name = 'events_hash'").fetchone()
+        (size,) = db.execute("PRAGMA page_size").fetchone()
+    raw = bytearray(store.read_bytes())
+    raw[(page - 1) * size : (page - 1) * size + 8] = b"\xff" * 8
+    store.write_bytes(raw)
+    said = refusal(store, to, Unavailable)
+    assert said.startswith(f"{store}: is damaged, and nothing was copied: integrity_check: ")
+    assert backup(store, to, damaged_too=True) == to.stat().st_size

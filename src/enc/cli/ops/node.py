@@ -131,17 +131,18 @@ def fsck(
 @app.command(epilog=epilog_with("Example: enc node backup --data /var/lib/enc --to /backup/enc.db"))
 def backup(
     to: Annotated[Path, typer.Option(metavar="FILE", help="The copy to write. The file must not exist.")],
+    damaged: Annotated[bool, typer.Option("--damaged", help="Copy a store with damaged pages, too.")] = False,
     config: ConfigFile = None,
     data: Data = None,
 ) -> None:
     """Copy the node's database in its present state, also while the node runs. The copy does not contain the key.
 
-    The copy is one private file; a failure leaves no file.
+    The copy is one private file, checked for damage; a failure leaves no file.
     """
     from enc.node.ops.backup import backup as copy
 
     with exits.exit_on_error(NAME):
-        size = copy(load(config, data)[0].store_path, to)
+        size = copy(load(config, data)[0].store_path, to, damaged_too=damaged)
     typer.echo(f"{to}: {size:,} bytes")
 
 

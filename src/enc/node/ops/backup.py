@@ -7,6 +7,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from enc.core.errors import MisuseError, Unavailable
+from enc.node.store.sqlite.check import damage_of
 from enc.node.store.sqlite.connection import open_existing
 from enc.node.store.sqlite.provenance import mark_copy
 from enc.runtime.clock import now_ms, utc_time
@@ -17,11 +18,12 @@ _OF_THE_STORE = ("NOTADB", "CORRUPT", "IOERR_READ", "IOERR_SHORT_READ", "BUSY")
 """
 
 
-def backup(store: Path, to: Path) -> int:
+def backup(store: Path, to: Path, *, damaged_too: bool = False) -> int:
     """Copy the database at `store` into the new file `to`, readable only by its owner; return its
     size.
 
-    The copy is marked as restored: a node that runs on it signs nothing until its operator adopts it.
+    The copy is checked for damaged pages and indexes; a damaged one is deleted, unless `damaged_too`.
+    It is marked as restored: a node that runs on it signs nothing until its operator adopts it.
     One read transaction covers the whole copy. Writers continue meanwhile; their changes are not in
     the copy. It is written in a temporary directory beside `to`, and is linked to its name after
     fsync: a failure leaves nothing.
@@ -33,7 +35,10 @@ def backup(store: Path, to: Path) -> int:
     with closing(open_existing(store)) as source:
         try:
             with TemporaryDirectory(prefix=".enc-backup-", dir=to.parent) as own:
-                os.link(_copy(source, Path(own, "draft")), to)
+                draft = _copy(source, Path(own, "draft"))
+                if not damaged_too:
+                    _check(store, draft)
+                os.link(draft, to)
             sync_directory(to.parent)
         except FileExistsError:
             raise MisuseError(f"{to}: already exists") from None
@@ -44,6 +49,16 @@ def backup(store: Path, to: Path) -> int:
             where = f"{store}: cannot be read" if is_store else f"{to}: cannot be written"
             raise Unavailable(f"{where}: {e}") from None
     return to.stat().st_size
+
+
+def _check(store: Path, draft: Path) -> None:
+    with closing(sqlite3.connect(draft)) as copy:
+        damage = damage_of(copy)
+    if damage:
+        raise Unavailable(
+            f"{store}: is damaged, and nothing was copied: {damage[0]}. "
+            "Keep the last sound backup; --damaged copies the store all the same"
+        )
 
 
 def _copy(source: sqlite3.Connection, draft: Path) -> Path:

@@ -209,12 +209,15 @@ def check_integrity(store: SqliteStore) -> Iterator[str]:
     tables.
     """
     with store.database.readers.lend() as db:
-        try:
-            found = [line for (line,) in db.execute(f"PRAGMA integrity_check({MAX_DAMAGE})")]
-        except sqlite3.DatabaseError as e:
-            found = [str(e)]
-    if found != ["ok"]:
-        yield from (f"integrity_check: {line}" for line in found)
+        yield from damage_of(db)
+
+
+def damage_of(db: sqlite3.Connection) -> list[str]:
+    try:
+        found = [line for (line,) in db.execute(f"PRAGMA integrity_check({MAX_DAMAGE})")]
+    except sqlite3.DatabaseError as e:
+        found = [str(e)]
+    return [] if found == ["ok"] else [f"integrity_check: {line}" for line in found]
 
 
 def check_whole(store: SqliteStore) -> Iterator[str]:
