@@ -306,7 +306,7 @@ class Node:
         metrics.by_label(
             "enc_not_ready", "1 for each reason", "code", lambda: dict.fromkeys(self.pages.readiness.codes, 1)
         )
-        metrics.by_label("enc_imports_open", "Imports that did not end yet", "state", self.importer.open)
+        metrics.by_label("enc_imports_open", "Imports that have not ended", "state", self.importer.open)
         metrics.by_label("enc_imports", "Imports that ended", "outcome", lambda: self.importer.ended, is_counter=True)
         metrics.counter(
             "enc_signature_workers_failed",

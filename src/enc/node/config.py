@@ -323,7 +323,7 @@ class KeySettings(Struct, frozen=True, kw_only=True):
         str, _text("Socket of the process that holds the key (`enc node signer`); empty: the key file holds it.")
     ] = ""
     signer_timeout_s: Annotated[
-        float, _real("Time that the signer has for an answer; then the node is not ready.", 0.01, 60, "seconds")
+        float, _real("Time that the signer has for an answer; after it, the node is not ready.", 0.01, 60, "seconds")
     ] = 2.0
     passphrase_fd: Annotated[
         int, _number("File descriptor with the passphrase of a sealed key file; -1: none.", -1, 65_535)

@@ -102,6 +102,6 @@ def test_wrong_use(place: Town, owner: Owner) -> None:
     for flags, why in (
         (["--all", owner.own[0]], "--all: moves the enclaves of a node that answers"),
         (["--from", b], "--from: only with --all"),
-        (["--all", "--from", b], f"--to {b}: is the node that the enclaves are at"),
+        (["--all", "--from", b], f"--to {b}: is the node that has the enclaves now"),
     ):
         assert owner.refused("migrate", *flags, "--to", b, code=MISUSE)["message"].startswith(why)

@@ -63,8 +63,8 @@ class AddressBook:
         return {each.identity: each.name for each in reversed(self.contacts())}
 
     def node_of(self, enclave: Id) -> str | None:
-        """Return the URL of the node of a known enclave, where it was followed to if it was; None
-        if no entry has it.
+        """Return the URL of the node of a known enclave: the one to which it was followed, if any;
+        None if no entry has it.
         """
         id_, book = as_bytes(enclave, "enclave"), self._read()
         if id_ in book.follows:
@@ -214,10 +214,10 @@ class AddressBook:
             ("followed enclaves", book.follows, MAX_FOLLOWS),
         ):
             if len(found) > most:
-                raise MisuseError(f"{self.path}: full: it holds at most {most} {what}")
+                raise MisuseError(f"{self.path}: full: it holds at most {most} {what}; remove some first")
         raw = compact_json(wire_book(book)).encode()
         if len(raw) > MAX_SIZE:
-            raise MisuseError(f"{self.path}: would hold more than {MAX_SIZE} bytes")
+            raise MisuseError(f"{self.path}: would hold more than {MAX_SIZE} bytes; remove some entries first")
         private_file.write(self.path, raw, overwrite=True)
 
     def _read(self) -> Contents:

@@ -205,5 +205,5 @@ def _check_places(places: Mapping[str, Place]) -> None:
 
 def _name(key: str, name: Any) -> str:
     if not isinstance(name, str) or check_name(name) != name or folded(name) != key:
-        raise InvalidCommit("name: not the name of its key")
+        raise InvalidCommit("name: its folded form is not the key")
     return name

@@ -27,7 +27,7 @@ def migrate_all(ctx: CommandContext, from_: str | None, to: str, source: str | N
     with ctx.client_as(ctx.identity(), url=old_url, accept_loss=accept_loss) as client:
         old = client.seq_pub()
         if old == new:
-            raise MisuseError(f"--to {to}: is the node that the enclaves are at, with the key {old.hex()}")
+            raise MisuseError(f"--to {to}: is the node that has the enclaves now, key {old.hex()}; give another node")
         results = [_migrate(ctx, client, enclave, to, source) for enclave in _candidates(old, new)]
     moved, failed = results.count("moved"), results.count("failed")
     ctx.emit({"moved": moved, "failed": failed}, f"{moved} moved, {failed} failed")

@@ -62,7 +62,7 @@ def ask_witness(witness: Witness, store: StoreComparison) -> Iterator[Newer | No
 def _get(transport: Transport, path: str) -> bytes:
     answer = transport.send(Call(path))
     if answer.status != 200:
-        raise InvalidProof(f"it answers {answer.status}, and not as a witness does")
+        raise InvalidProof(f"it answers {answer.status}, and not as a witness does: check the URL")
     return answer.body
 
 

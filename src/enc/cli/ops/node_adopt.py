@@ -31,7 +31,7 @@ Url = Annotated[list[str] | None, typer.Option(metavar="URL", help="Do not ask t
 
 
 class Source(Struct, frozen=True):
-    """One who may have something newer."""
+    """A witness, registry or archive that may have something newer."""
 
     name: str
     unit: str
@@ -82,7 +82,8 @@ def adopt(
 def mark_restored(config: ConfigFile = None, data: Data = None) -> None:
     """Mark a store as a copy, after its disk or virtual machine was set back to an earlier state.
 
-    The node must not be running. It cannot see that itself. From then on it signs nothing until `enc node adopt`.
+    The node must not be running. It cannot detect such a change itself. From the next start on, it signs nothing
+    until `enc node adopt`.
     """
     with exits.exit_on_error(NAME), _opened(load(config, data)[0]) as (store, _):
         store.provenance.mark("marked by its operator")

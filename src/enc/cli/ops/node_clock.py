@@ -28,7 +28,7 @@ def clock(
     repair: Annotated[
         bool, typer.Option("--repair", help="Lower the recorded time. The node must not be running.")
     ] = False,
-    yes: Annotated[bool, typer.Option("--yes", help="With --repair: the wall clock is right, do not ask.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="With --repair: do not ask whether the clock is right.")] = False,
     as_json: AsJson = False,
 ) -> None:
     """Show the wall clock, the time that the node has recorded, and its newest event, also while the node runs.

@@ -26,7 +26,9 @@ app = node.app
 
 ACTIONS = ("show", "seal", "unseal")
 
-Socket = Annotated[Path | None, typer.Option("--socket", metavar="PATH", help="Default: signer.sock in the data.")]
+Socket = Annotated[
+    Path | None, typer.Option("--socket", metavar="PATH", help="Default: signer.sock in the data directory.")
+]
 User = Annotated[
     str | None, typer.Option("--user", metavar="USER", help="The node's user, by name or number. Default: your own.")
 ]

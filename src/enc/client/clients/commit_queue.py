@@ -41,7 +41,7 @@ class CommitQueue:
         return number
 
     def send(self, *, patience: float | None = None) -> list[QueueResult]:
-        """Send what waits; return the outcome of each commit, and why the others still wait.
+        """Send the waiting commits; return the outcome of each, or why it still waits.
 
         Waits up to `patience` seconds (default: the client's) for nodes that are away or busy; 0
         tries once, `math.inf` waits until everything is settled. Raises Distrust once everything

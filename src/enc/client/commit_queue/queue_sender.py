@@ -51,8 +51,8 @@ FOR_THE_USER = (Receipt, LostRange, TooManyMoves)
 
 
 class QueueResult(Struct, frozen=True):
-    """What became of a commit of a queue: the receipt, or the error that rejected it. If
-    `is_waiting`, the error may pass, and the commit stays in the queue.
+    """The outcome of a queued commit: the receipt, or the error that rejected it. If
+    `is_waiting`, the error may be temporary, and the commit stays in the queue.
     """
 
     number: int
@@ -142,7 +142,7 @@ class _Delivery:
     def __init__(self, reader: EnclaveReader, queued: QueuedCommit, file: QueueFile) -> None:
         self._reader, self.queued, self._file = reader, queued, file
         self.is_rejected = False
-        """Whether the node has judged the commit and rejected it; other errors are of the way there."""
+        """Whether the node has judged the commit and rejected it; false for errors on the way to it."""
 
     @property
     def node(self) -> NodeLink:

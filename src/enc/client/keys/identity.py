@@ -68,7 +68,7 @@ class Identity:
 
     @property
     def key(self) -> Signer:
-        """What signs and opens for this identity."""
+        """The signer, which signs and opens for this identity."""
         return self._key
 
     def private_key(self) -> PrivateKey:

@@ -1,7 +1,7 @@
 """A schema, and the check of a content by it (docs/protocol.md, section 12.7).
 
 Schemas are a small part of JSON Schema without references, patterns and combinations: the time of a
-check grows only with the content's length, whoever wrote the schema.
+check grows only with the content's length, whatever the schema is.
 """
 
 from collections.abc import Iterator, Mapping

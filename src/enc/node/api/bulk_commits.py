@@ -101,7 +101,7 @@ class _IdentityRefused(Exception):
 
 
 def _author_of(line: bytes) -> bytes:
-    """Return whose rate the commit needs, as it says; empty if it is malformed: admission says why."""
+    """Return the identity that the commit names, whose rate it needs; empty if the commit is malformed."""
     try:
         return bytes.fromhex(_author.decode(line).from_)
     except (ValueError, RecursionError):

@@ -55,7 +55,8 @@ class ReadinessChecks:
         if self._intake.is_closed:
             return NotReady("stopping", "the node is shutting down")
         if self._intake.is_full:
-            return NotReady("commits_waiting", f"{self._intake.waiting} commits are waiting, as many as may")
+            message = f"{self._intake.waiting} commits are waiting, as many as limits.waiting_commits allows"
+            return NotReady("commits_waiting", message)
         return None
 
     async def check_admission(self) -> NotReady | None:

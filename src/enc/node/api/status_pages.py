@@ -58,7 +58,7 @@ class StatusPages:
         return 200, "application/json", encode(info)
 
     async def live(self) -> tuple[int, str, bytes]:
-        """Report that the event loop turns: otherwise there is no answer."""
+        """Report that the event loop runs: otherwise there is no answer."""
         return 200, "application/json", encode({"status": "ok"})
 
     async def health(self) -> tuple[int, str, bytes]:

@@ -96,7 +96,7 @@ def _check_all(
             futures = [pool.submit(_check_portion, path, seq_pub, portion) for portion in portions]
             yield from _collect(futures, counter, progress)
         except BrokenProcessPool:
-            raise Unavailable("a process of the check was killed: is there enough memory for --jobs?") from None
+            raise Unavailable("a process of the check was killed; if memory is short, give a lower --jobs") from None
         finally:
             pool.shutdown(wait=True, cancel_futures=True)
 

@@ -170,7 +170,7 @@ class Importer:
         self._record_end(ended)
 
     def open(self) -> dict[str, int]:
-        """Return the number of imports that did not end yet, by state."""
+        """Return the number of imports that have not ended, by state."""
         running = len(self._threads)
         return {"fetching": len(self._fetched), "waiting": max(len(self._jobs) - running, 0), "running": running}
 

@@ -142,7 +142,7 @@ _PLAIN: Schema = {
             "url": {"type": ["string", "null"], "description": "Its URL from outside, if configured."},
             "restored": {
                 "type": ["string", "null"],
-                "description": "If its store is a copy, where that is from: the node then serves reads, and signs "
+                "description": "If its store is a copy: where the copy is from. The node then serves reads, and signs "
                 "nothing until its operator adopts the store.",
             },
             "create": enum("Who may create enclaves here.", *get_args(config.Creation)),

@@ -49,13 +49,13 @@ def _empty_log(store: Path, db: sqlite3.Connection) -> None:
     """Move the write-ahead log into the database."""
     (is_busy, *_) = db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
     if is_busy:
-        raise Unavailable(f"{store}: another program is reading it: wait until that has ended")
+        raise Unavailable(f"{store}: another program is reading it: try again when it has ended")
 
 
 def _check_space(store: Path, size: int) -> None:
     free, needed = shutil.disk_usage(store.parent).free, FACTOR * size
     if free < needed:
-        raise Unavailable(f"{store.parent}: {needed:,} bytes must be free, {free:,} are")
+        raise Unavailable(f"{store.parent}: {needed:,} bytes must be free, {free:,} are: free some space")
 
 
 @contextmanager

@@ -65,7 +65,7 @@ class DeliveryResults(Struct, frozen=True, tag=True):
 
 
 class Alive(Struct, frozen=True, tag=True):
-    """Shows that the sender's event loop turns. It has no answer."""
+    """Shows that the sender's event loop runs. It has no answer."""
 
 
 class ResultsStored(Struct, frozen=True, tag=True):

@@ -66,7 +66,7 @@ class ClockGuard:
             ahead_s = round(self._drift(now) / 1000)
             self._log("clock_jumped", ahead_s * 1000)
             message = f"this node's clock has jumped ahead by {ahead_s} s: the node waits for {SETTLE_S:g} s"
-            raise Unavailable(f"{message}, in case it is set back", retry_after_ms=60_000)
+            raise Unavailable(f"{message}, in case the clock is set back", retry_after_ms=60_000)
         self._logged = ""
 
     def _follow(self, now: int) -> None:

@@ -1,7 +1,7 @@
 """A process that holds a private key and signs for others behind a Unix socket.
 
-The kernel names the user of each connection; connections of other users are closed. Those who may
-connect can have any digest signed, but they cannot take the key with them.
+The kernel names the user of each connection; the process closes connections of users that are not
+allowed. Allowed users can have any digest signed, but cannot take the key.
 """
 
 import asyncio

@@ -21,7 +21,7 @@ TIMEOUT_S = 2.0
 RETRY_S = 0.25
 """Pause between two attempts to reach a signer that does not answer."""
 RETRY_AFTER_MS = 1000
-"""When callers are told to try again."""
+"""Milliseconds after which callers should try again."""
 
 
 class _Failed(Exception):
@@ -83,7 +83,7 @@ class SocketSigner:
     """Signs through the process that listens at `path` (`enc node signer`, `enc key signer`).
 
     The constructor connects; it raises SignerUnavailable if nothing answers. Afterwards every
-    operation raises SignerUnavailable while nothing answers, or if another key does.
+    operation raises SignerUnavailable while no signer answers, or if one with another key does.
     """
 
     def __init__(

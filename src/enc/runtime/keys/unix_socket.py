@@ -103,7 +103,7 @@ def _remove_stale(path: Path) -> None:
         except ConnectionRefusedError:
             remove(path)
         except OSError as e:
-            _refuse(path, f"exists, and cannot be tried: {e.strerror or e}")
+            _refuse(path, f"exists, and a test connection failed: {e.strerror or e}; choose another path")
         else:
             _refuse(path, "another process listens there; stop it, or choose another path")
 

@@ -41,7 +41,8 @@ class _SnapshotDatabase(NodeDatabase):
             db.execute("BEGIN")
             (version,) = db.execute("PRAGMA user_version").fetchone()
             if version != LATEST:
-                raise Unavailable(f"the store has schema {version}, this version reads {LATEST}")
+                todo = "use the version of enc that wrote the store"
+                raise Unavailable(f"the store has schema {version}, this version of enc reads {LATEST}: {todo}")
             self.readers = _OneReader(db)
             self.cache = WriterCache(EnclaveNumbers(), EventIndex(db))
             self.hidden = hidden_numbers(db)
