@@ -126,6 +126,17 @@ def test_violations(kept: Kept) -> None:
     assert {item.violations for item in kept.enclave.query()} == {None}
 
 
+def test_a_judged_item_has_the_content_that_was_judged(kept: Kept) -> None:
+    found = {item.seq: item for item in kept.enclave.query(type="message", valid=True)}
+    assert {seq: item.json["n"] for seq, item in found.items()} == {1: 1, 5: 5}
+    assert (found[5].content, found[5].event.content, found[5].status) == ('{"n":5}', None, "updated")
+    assert "'{\"n\":5}', updated" in repr(found[5])
+    (four,) = kept.enclave.query(seq=4, valid=False)
+    assert four.content == "x"
+    assert kept.enclave.contents([four, found[5]]) == {four.id: "x", kept.five.id: '{"n":5}'}
+    assert {item.content for item in kept.enclave.query(seq=[4, 5])} == {None}
+
+
 def test_an_update_is_judged_by_its_target_s_schema(kept: Kept) -> None:
     assert kept.seqs(type="Update", valid=True) == [8]
     assert kept.seqs(type="Update", valid=False) == [6]
