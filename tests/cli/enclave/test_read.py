@@ -154,8 +154,8 @@ def test_a_query_for_valid_or_invalid_events(alice: Person) -> None:
     alice.ask("update", "1", '{"amount":7,"currency":"EUR"}')
     (item,) = alice.ask_json("query", "--type", "entry", "--valid")
     assert (item["content"], item["status"]) == ('{"amount":7,"currency":"EUR"}', "updated")
-    shown = alice.ask("query", "--type", "entry", "--valid").stdout
-    assert shown.rstrip().endswith('\t{"amount":7,"currency":"EUR"}')
+    line = alice.ask("query", "--type", "entry", "--valid").stdout
+    assert line.rstrip().endswith('\t{"amount":7,"currency":"EUR"}')
     (refused,) = [alice.refused("query", "--type", "Move", "--valid", code=2)]
     assert "no schema for the type 'Move'" in refused["message"]
 

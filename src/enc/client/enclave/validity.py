@@ -101,7 +101,8 @@ def judge_items(reader: EnclaveReader, items: Sequence[Item], schemas: ContentSc
 
 
 def write_checked(reader: EnclaveReader, type_: str, content: str, tags: Tags) -> Flow[Receipt]:
-    """Write an event; raise MisuseError if its content violates its schema, or if there is none."""
+    """Write an event; raise InvalidContent if its content violates its schema, MisuseError
+    if there is none."""
     judged = type_
     if type_ == "Update":
         named = (tag[1] for tag in tags if tag[0] == "r" and len(tag) > 1)
