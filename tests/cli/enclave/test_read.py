@@ -151,6 +151,11 @@ def test_a_query_for_valid_or_invalid_events(alice: Person) -> None:
     assert alice.ask("query", "--invalid").stdout.split("\t")[4] == why
     shown = alice.ask("query", "--invalid", FORCE_COLOR="1").stdout.splitlines()
     assert shown[0].replace("\x1b[1m", "").replace("\x1b[0m", "").split()[-2:] == ["violations", "content"]
+    alice.ask("update", "1", '{"amount":7,"currency":"EUR"}')
+    (item,) = alice.ask_json("query", "--type", "entry", "--valid")
+    assert (item["content"], item["status"]) == ('{"amount":7,"currency":"EUR"}', "updated")
+    line = alice.ask("query", "--type", "entry", "--valid").stdout
+    assert line.rstrip().endswith('\t{"amount":7,"currency":"EUR"}')
     (refused,) = [alice.refused("query", "--type", "Move", "--valid", code=2)]
     assert "no schema for the type 'Move'" in refused["message"]
 

@@ -85,6 +85,8 @@ def test_a_checked_content_satisfies_its_schema(alice: Person) -> None:
     alice.ask("enclave", "create", "ledger", "--use")
     alice.ask("commit", "entry", '{"amount":1,"currency":"EUR"}', "--check")
     for args in (("commit", "entry"), ("update", "1")):
-        refused = alice.refused(*args, '{"amount":"1","currency":"EUR"}', "--check", code=2)
+        refused = alice.refused(*args, '{"amount":"1","currency":"EUR"}', "--check", code=1)
+        assert refused["code"] == "INVALID_CONTENT"
         assert refused["message"] == "entry: amount: expected integer, not '1'"
+    assert "no schema" in alice.refused("commit", "note", "{}", "--check", code=2)["message"]
     assert len(alice.ask_json("query", "--type", "entry")) == 1

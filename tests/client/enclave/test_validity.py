@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from enc.client import Forgery
+from enc.client import Forgery, Identity
+from enc.client.clients.wiring import manifest_content
 from enc.core.errors import EventNotFound, MisuseError
 from enc.core.log.commit import build_manifest
 from enc.core.primitives.types import Receipt
@@ -53,7 +54,7 @@ def kept(stage: Stage) -> Kept:
 
 
 def test_schemas_are_written_into_the_manifest(stage: Stage) -> None:
-    manifest = {**SMALL, "meta": {"title": "t", "schemas": {"message": {}}}}
+    manifest = {**SMALL, "customs": CUSTOMS, "meta": {"title": "t", "schemas": {"message": {}}}}
     enclave = stage.client().create(manifest, schemas={"message": SCHEMA, "note": {}})
     assert enclave.overview().manifest["meta"] == {"title": "t", "schemas": {"message": SCHEMA, "note": {}}}
     wider = stage.client().create({**manifest, "meta": {"n": 1, **manifest["meta"]}}, schemas={"note": {}})
@@ -76,8 +77,12 @@ def test_schemas_are_written_into_a_manifest_from_a_file(stage: Stage, tmp_path:
         ({"Move": {}}, r"^manifest: meta\.schemas\.Move: the protocol defines"),
         ({"message": {"const": "x" * 4096}}, r"^manifest: meta: over 4096 bytes"),
         ({"message": object()}, "not JSON"),
+        (
+            {"message": {}, "mesage": {}},
+            r"^manifest: meta\.schemas\.mesage: no rule lets anybody write this type; it declares message$",
+        ),
     ],
-    ids=["unknown", "reference", "predefined", "large", "not JSON"],
+    ids=["unknown", "reference", "predefined", "large", "not JSON", "undeclared"],
 )
 def test_no_malformed_schema_is_sent(stage: Stage, schemas: Any, why: str) -> None:
     client = stage.client()
@@ -86,6 +91,26 @@ def test_no_malformed_schema_is_sent(stage: Stage, schemas: Any, why: str) -> No
     with pytest.raises(MisuseError, match=why):
         client.create({**SMALL, "meta": {"schemas": schemas}})
     assert "/" not in stage.node.calls
+
+
+@pytest.mark.parametrize("schemas", [[], "message", 3])
+def test_schemas_are_given_by_type(stage: Stage, schemas: Any) -> None:
+    with pytest.raises(MisuseError, match=r"^schemas: expected schemas by event type, such as .*, not "):
+        stage.client().create(SMALL, schemas=schemas)
+    malformed = {**SMALL, "meta": {"schemas": schemas}}
+    with pytest.raises(MisuseError, match=r"^manifest: meta\.schemas: expected an object"):
+        stage.client().create(malformed, schemas={"message": SCHEMA})
+
+
+def test_rules_for_any_type_declare_each_type() -> None:
+    rows = [{"event": "*", "role": "Any", "ops": ["C", "R"]}, {"event": "Pause", "role": "Owner", "ops": ["C"]}]
+    owner = Identity.new()
+    rules = {"use_temp": "none", "schema": rows, "initial_state": {"Owner": [owner.public.hex()]}}
+    manifest = {"enc_v": 1, "RBAC": rules}
+    assert '"mesage"' in manifest_content(manifest, owner, {"mesage": {}})
+    rows[0]["event"] = "message"
+    with pytest.raises(MisuseError, match=r"mesage: no rule lets anybody write this type; it declares message$"):
+        manifest_content(manifest, owner, {"mesage": {}})
 
 
 def foreign(stage: Stage, schemas: Any) -> Any:
@@ -126,6 +151,17 @@ def test_violations(kept: Kept) -> None:
     assert {item.violations for item in kept.enclave.query()} == {None}
 
 
+def test_a_judged_item_has_the_content_that_was_judged(kept: Kept) -> None:
+    found = {item.seq: item for item in kept.enclave.query(type="message", valid=True)}
+    assert {seq: item.json["n"] for seq, item in found.items()} == {1: 1, 5: 5}
+    assert (found[5].content, found[5].event.content, found[5].status) == ('{"n":5}', None, "updated")
+    assert "'{\"n\":5}', updated" in repr(found[5])
+    (four,) = kept.enclave.query(seq=4, valid=False)
+    assert four.content == "x"
+    assert kept.enclave.contents([four, found[5]]) == {four.id: "x", kept.five.id: '{"n":5}'}
+    assert {item.content for item in kept.enclave.query(seq=[4, 5])} == {None}
+
+
 def test_an_update_is_judged_by_its_target_s_schema(kept: Kept) -> None:
     assert kept.seqs(type="Update", valid=True) == [8]
     assert kept.seqs(type="Update", valid=False) == [6]
@@ -139,7 +175,9 @@ def test_without_types_only_judged_events_are_returned(kept: Kept) -> None:
 
 
 def test_schemas_of_many_types(stage: Stage) -> None:
-    enclave = stage.create(meta={"schemas": {"message": SCHEMA, **{f"t{i}": {} for i in range(20)}}})
+    types = [f"t{i}" for i in range(20)]
+    customs = [*CUSTOMS, *({"event": type_, "operator": "MEMBER", "ops": ["C"]} for type_ in types)]
+    enclave = stage.create(customs=customs, meta={"schemas": {"message": SCHEMA, **{type_: {} for type_ in types}}})
     enclave.commit("message", {"n": 1})
     assert [item.seq for item in enclave.query(valid=True)] == [1]
 

@@ -12,7 +12,7 @@ from enc.core.primitives.encoding import strict_json
 from enc.core.rules import content_schema
 from enc.core.rules.content_schema import MAX_VIOLATIONS, TYPES, Schema
 from enc.core.rules.manifest_common import MAX_META
-from enc.core.rules.manifest_schemas import ContentSchemas, read_schemas
+from enc.core.rules.manifest_schemas import ContentSchemas, InvalidContent, read_schemas
 from enc.core.rules.parse_manifest import parse_manifest
 from enc.core.rules.parse_schema import parse_schema
 from tests.core.vectors import load
@@ -103,6 +103,43 @@ def test_violations_name_the_place_and_the_value() -> None:
     assert schemas({"t": {"enum": [1]}}).violations("t", "2") == ("2 is not one of the allowed values",)
 
 
+def test_violations_spell_values_as_json() -> None:
+    found = schemas({"t": {"type": "integer"}})
+    for content in ("true", "null", "1.5", "[null, true]", '{"a": false}'):
+        assert found.violations("t", content) == (f"expected integer, not {content}",)
+    assert schemas({"t": {"minimum": True}}).problems["t"].endswith("expected a number, not true")
+
+
+@pytest.mark.parametrize("content", ["[" * 100_000, "[" * 100 + "]" * 100])
+def test_content_that_is_nested_too_deeply(content: str) -> None:
+    found = schemas({"t": {}}).violations("t", content)
+    assert found == ("content: nested deeper than 64 levels",)
+
+
+def test_a_content_may_be_a_value_as_for_a_commit() -> None:
+    found = schemas({"entry": {**ENTRY, "type": ["array", "object"]}, "text": {"type": "string"}})
+    found.check("entry", {"amount": 1, "currency": "EUR"})
+    found.check("entry", [1])
+    assert found.violations("entry", {"amount": 1}) == ("currency: missing",)
+    assert found.violations("entry", None) is None
+    with pytest.raises(MisuseError, match=r"^not JSON: "):
+        found.violations("entry", {"amount": object()})
+    deep: list[Any] = []
+    for _ in range(100_000):
+        deep = [deep]
+    with pytest.raises(MisuseError, match=r"^not JSON: nested too deeply$"):
+        found.check("entry", deep)
+
+
+def test_a_text_that_is_not_json() -> None:
+    found = schemas({"text": {"type": "string"}})
+    found.check("text", '"hello"')
+    with pytest.raises(
+        InvalidContent, match=r"""not JSON: .*; what a schema judges must be JSON; .* quotes, such as '"hello"'$"""
+    ):
+        found.check("text", "hello")
+
+
 def test_the_path_of_a_problem() -> None:
     given = {"properties": {"a": {"items": {"properties": {"b c": {"minimum": "1"}}}}}}
     assert schemas({"entry": given}).problems == {
@@ -138,7 +175,7 @@ def test_what_is_not_judged() -> None:
 def test_a_check_raises() -> None:
     found = schemas({"entry": ENTRY, "bad": {"type": "x"}})
     found.check("entry", '{"amount":1,"currency":"EUR"}')
-    with pytest.raises(MisuseError, match=r"^entry: amount: missing; currency: missing$"):
+    with pytest.raises(InvalidContent, match=r"^entry: amount: missing; currency: missing$"):
         found.check("entry", "{}")
     with pytest.raises(MisuseError, match=r"^the manifest has no schema for the type 'entries'$"):
         found.check("entries", "{}")

@@ -104,7 +104,9 @@ def _print(line: str) -> None:
 def _exit_code(error: EncError, evidence_in: Path) -> tuple[int, dict[str, Any]]:
     """Return the exit code, and more fields for the report."""
     if isinstance(error, MisuseError):
-        return MISUSE, {}
+        from enc.core.rules.manifest_schemas import InvalidContent
+
+        return FAILED if isinstance(error, InvalidContent) else MISUSE, {}
     if isinstance(error, WorldError):
         return NO_ANSWER, {}
     from enc.client.errors import Distrust

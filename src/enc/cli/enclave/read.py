@@ -53,6 +53,7 @@ def query(ctx: CommandContext, options: QueryOptions) -> None:
     """Print events of the enclave, each verified: a table on a terminal, lines elsewhere.
 
     With --proof, each event's place in the log is verified, too. A search cannot show that the node left out no match.
+    With --valid and --invalid, the content of an updated event is that of its latest Update.
     """
     authors = _authors(ctx, options.authors)
     search = as_search(options.types, authors, options.tags, None, options.seq, options.since, options.until)
@@ -113,7 +114,7 @@ def wire_item(item: "Item") -> dict[str, object]:
     from enc.core.log.event import wire_event
 
     updated_by = None if item.updated_by is None else item.updated_by.hex()
-    return {**wire_event(item.event), "status": item.status, "updated_by": updated_by}
+    return {**wire_event(item.event), "content": item.content, "status": item.status, "updated_by": updated_by}
 
 
 def _wire_proof(item: "Item", sequencer: bytes) -> object:

@@ -289,8 +289,9 @@ class Enclave(Writes[Receipt]):
         log (`item.fact`). That no matching event was left out is not proved: see `complete`.
 
         With `valid`, only events whose current content satisfies their type's schema in the
-        manifest; with `valid=False`, only those that violate it (`item.violations`). Raises
-        MisuseError for a type without a schema; without `type`, such types are left out.
+        manifest; with `valid=False`, only those that violate it (`item.violations`);
+        `item.content` is the current content. Raises MisuseError for a type without a schema;
+        without `type`, such types are left out.
         """
         search = {"type": type, "author": author, "id": id, "seq": seq, "tags": tags, "timestamp": timestamp}
         if valid is not None:

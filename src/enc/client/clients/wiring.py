@@ -29,8 +29,10 @@ from enc.client.witness.witnesses import Witness
 from enc.core.errors import MisuseError, PeerError
 from enc.core.primitives.encoding import compact_json
 from enc.core.primitives.signing import Alg
+from enc.core.rules.content_schema import key_text
 from enc.core.rules.manifest_schemas import read_schemas
 from enc.core.rules.parse_manifest import parse_manifest
+from enc.core.rules.policy_types import Policy
 from enc.runtime.backoff import Backoff
 from enc.runtime.clock import now_ms
 
@@ -222,7 +224,7 @@ def open_pins(pins: Pins | Path | str | None) -> Pins:
 
 def manifest_content(manifest: Manifest, owner: Identity, schemas: Mapping[str, Any] | None = None) -> str:
     """Return the content of the Manifest commit; raise MisuseError for one that nodes would reject,
-    or that has a malformed schema.
+    or that has a malformed schema, or one of a type that it does not declare.
     """
     if isinstance(manifest, Path):
         try:
@@ -231,24 +233,32 @@ def manifest_content(manifest: Manifest, owner: Identity, schemas: Mapping[str, 
             raise MisuseError(f"manifest {manifest}: {getattr(e, 'strerror', None) or e}") from None
     else:
         content = compact_json(_from_template(manifest, owner) if isinstance(manifest, str) else manifest)
-    given = _checked(content)
+    rules = _checked(content)
     if schemas is not None:
-        meta = given.get("meta", {})
-        given["meta"] = {**meta, "schemas": {**meta.get("schemas", {}), **schemas}}
-        content = compact_json(given)
-        given = _checked(content)
-    problems = read_schemas(given).problems
-    if problems:
-        raise MisuseError(f"manifest: {'; '.join(problems.values())}")
+        if not isinstance(schemas, Mapping):
+            raise MisuseError(f"schemas: expected schemas by event type, such as {{'message': {{…}}}}, not {schemas!r}")
+        meta = rules.manifest.get("meta", {})
+        content = compact_json({**rules.manifest, "meta": {**meta, "schemas": {**meta.get("schemas", {}), **schemas}}})
+        rules = _checked(content)
     return content
 
 
-def _checked(content: str) -> dict[str, Any]:
-    """Return the manifest in a content."""
+def _checked(content: str) -> Policy:
+    """Return the rules of the manifest in a content."""
     try:
-        return dict(parse_manifest(content).manifest)
+        rules = parse_manifest(content)
     except PeerError as e:
         raise MisuseError(f"manifest: {e.message}") from None
+    found, types = read_schemas(rules.manifest), rules.content_types
+    if found.problems:
+        raise MisuseError(f"manifest: {'; '.join(found.problems.values())}")
+    for type_ in found.by_type:
+        if not types & {type_, "*"}:
+            declared = f"it declares {', '.join(sorted(types)) or 'no types'}"
+            raise MisuseError(
+                f"manifest: meta.schemas.{key_text(type_)}: no rule lets anybody write this type; {declared}"
+            )
+    return rules
 
 
 def _from_template(name: str, owner: Identity) -> dict[str, Any]:

@@ -83,7 +83,7 @@ class JudgedSearch:
 
 
 def judge_items(reader: EnclaveReader, items: Sequence[Item], schemas: ContentSchemas) -> Flow[list[Item]]:
-    """Return the items with their `violations`."""
+    """Return the items with their `violations`, and with the contents that were judged."""
     judged = [item for item in items if item.type == "Update" or item.type in schemas.by_type]
     updates, targets = (yield from latest_updates(reader, judged)), dict[bytes, Event]()
     yield from read_events(reader, {item.target for item in judged if item.type == "Update" and item.target}, targets)
@@ -92,14 +92,17 @@ def judge_items(reader: EnclaveReader, items: Sequence[Item], schemas: ContentSc
         target = targets.get(item.target or b"")
         current = item if item.updated_by is None else updates.get(item.id)
         type_ = item.type if target is None else target.type
-        return replace(item, violations=None if current is None else schemas.violations(type_, current.content))
+        if current is None:
+            return item
+        return replace(item, violations=schemas.violations(type_, current.content), judged=current.content)
 
     found: list[Item] = yield from work(lambda: [judge(item) for item in items])
     return found
 
 
 def write_checked(reader: EnclaveReader, type_: str, content: str, tags: Tags) -> Flow[Receipt]:
-    """Write an event; raise MisuseError if its content violates its schema, or if there is none."""
+    """Write an event; raise InvalidContent if its content violates its schema, MisuseError
+    if there is none."""
     judged = type_
     if type_ == "Update":
         named = (tag[1] for tag in tags if tag[0] == "r" and len(tag) > 1)

@@ -8,7 +8,7 @@ from typing import Any, Generic, Literal, TypeVar
 from enc.client.enclave.commit_builder import CommitBuilder
 from enc.client.link.enclave_reader import EnclaveReader
 from enc.core.errors import MisuseError
-from enc.core.primitives.encoding import compact_json
+from enc.core.primitives.encoding import Content, content_text
 from enc.core.primitives.types import Commit, Tags
 from enc.core.rules.dialect import Dialect, StateOrRoles, TypedContent
 
@@ -17,8 +17,6 @@ R = TypeVar("R")
 
 Id = bytes | str
 """32 bytes, or 64 hex digits."""
-Content = str | Mapping[str, Any] | Sequence[Any]
-"""Text is written as it is, anything else as compact JSON."""
 TagList = Iterable[Sequence[str]]
 SALT_BYTES = 16
 """Random bytes in the content that sets a slot."""
@@ -69,10 +67,6 @@ def operation(type_: str, **fields: Any) -> dict[str, Any]:
     return {"type": type_, **plain}
 
 
-def _text(content: Content) -> str:
-    return content if isinstance(content, str) else compact_json(content)
-
-
 class Writes(ABC, Generic[R]):
     _reader: EnclaveReader
 
@@ -93,7 +87,7 @@ class Writes(ABC, Generic[R]):
 
     def prepare(self, type: str, content: Content, *, tags: TagList = ()) -> Commit:
         """Sign a commit without sending it. It may be sent for ten minutes, any number of times."""
-        return self._reader.session.prepare(as_type(type), _text(content), as_tags(tags))
+        return self._reader.session.prepare(as_type(type), content_text(content), as_tags(tags))
 
     def commit(self, type: str, content: Content, *, tags: TagList = (), check: bool = False) -> R:
         """Write an event of a type that the manifest declares.
@@ -101,7 +95,7 @@ class Writes(ABC, Generic[R]):
         With `check`, raises MisuseError and sends nothing if the content violates the type's schema
         in the manifest, or if there is none.
         """
-        parts = as_type(type), _text(content), as_tags(tags)
+        parts = as_type(type), content_text(content), as_tags(tags)
         return self._write_checked(*parts) if check else self._write(lambda dialect: parts)
 
     def _write_access(self, build: Callable[[Dialect], TypedContent]) -> R:
@@ -109,7 +103,7 @@ class Writes(ABC, Generic[R]):
 
         def builder(dialect: Dialect) -> tuple[str, str, Tags]:
             type_, content = build(dialect)
-            return type_, _text(content), ()
+            return type_, content_text(content), ()
 
         return self._write(builder)
 

@@ -14,7 +14,7 @@ from enc.core.log.commit import auto_delete_at
 from enc.core.log.event import event_from_wire, is_erasable
 from enc.core.log.filter import Filter
 from enc.core.primitives.encoding import MAX_INT
-from enc.core.primitives.types import BundleProof, Event, Tags, TreeHead, event_text
+from enc.core.primitives.types import BundleProof, Event, Tags, TreeHead, event_text, json_of
 from enc.core.trees.bundle import check_membership
 from enc.core.trees.proof import bundle_proof_from_wire, check_state_proof, state_proof_from_wire
 from enc.core.trees.state_key import DELETED, status_key
@@ -30,6 +30,8 @@ class Item(Struct, frozen=True):
     """The proof, if one was requested and the event's bundle is closed."""
     violations: tuple[str, ...] | None = None
     """With `query(valid=…)`: why the current content violates its schema; empty if it satisfies it."""
+    judged: str | None = None
+    """With `query(valid=…)`: the current content, which `violations` is about."""
 
     @property
     def id(self) -> bytes:
@@ -62,13 +64,13 @@ class Item(Struct, frozen=True):
 
     @property
     def content(self) -> str | None:
-        """None: erased."""
-        return self.event.content
+        """None: erased. With `query(valid=…)`, the current content: that of the latest Update."""
+        return self.event.content if self.judged is None else self.judged
 
     @property
     def json(self) -> Any:
         """The content, parsed as JSON; None if it was erased or is not JSON."""
-        return self.event.json
+        return json_of(self.content)
 
     @property
     def target(self) -> bytes | None:
@@ -76,7 +78,7 @@ class Item(Struct, frozen=True):
         return self.event.target
 
     def __repr__(self) -> str:
-        return f"Item({event_text(self.event)}, {self.status}{', proved' if self.fact else ''})"
+        return f"Item({event_text(self)}, {self.status}{', proved' if self.fact else ''})"
 
 
 def verify_items(verifier: LogVerifier, wires: Sequence[WireItem], filter_: Filter, answer: bytes) -> list[Item]:

@@ -3,6 +3,7 @@ wire."""
 
 import binascii
 import json
+from collections.abc import Mapping, Sequence
 from typing import Any, NoReturn, TypeVar
 
 import cbor2
@@ -15,6 +16,10 @@ MAX_INT = 2**53 - 1
 
 MAX_DEPTH = 64
 """Maximum nesting that strict_json accepts."""
+
+NOT_JSON = "content: not JSON"
+"""Begins strict_json's message about a text that is not JSON at all."""
+TOO_DEEP = f"content: nested deeper than {MAX_DEPTH} levels"
 
 
 def cbor(value: Any) -> bytes:
@@ -62,9 +67,19 @@ def compact_json(value: Any) -> str:
     try:
         text = json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
         text.encode()
-    except (TypeError, ValueError, RecursionError) as e:
+    except RecursionError:
+        raise MisuseError("not JSON: nested too deeply") from None
+    except (TypeError, ValueError) as e:
         raise MisuseError(f"not JSON: {e}") from None
     return text
+
+
+Content = str | Mapping[str, Any] | Sequence[Any]
+"""Text is written as it is, anything else as compact JSON."""
+
+
+def content_text(content: Content) -> str:
+    return content if isinstance(content, str) else compact_json(content)
 
 
 T = TypeVar("T")
@@ -77,7 +92,9 @@ def decode_json(data: bytes | str, decoder: msgspec.json.Decoder[T], error: type
         return decoder.decode(data)
     except msgspec.ValidationError as e:
         raise error(_named(str(e))) from None
-    except (msgspec.DecodeError, UnicodeError, RecursionError) as e:
+    except RecursionError:
+        raise error("not JSON: nested too deeply") from None
+    except (msgspec.DecodeError, UnicodeError) as e:
         raise error(f"not JSON: {e}") from None
 
 
@@ -108,8 +125,10 @@ def strict_json(text: str) -> Any:
         text.encode()
     except InvalidCommit:
         raise
-    except (ValueError, RecursionError) as e:
-        raise InvalidCommit(f"content: not JSON: {e}") from None
+    except RecursionError:
+        raise InvalidCommit(TOO_DEEP) from None
+    except ValueError as e:
+        raise InvalidCommit(f"{NOT_JSON}: {e}") from None
     _check_texts(value)
     return value
 
@@ -168,7 +187,7 @@ def _check_texts(value: Any) -> None:
     level, depth = [value], 0
     while level:
         if depth > MAX_DEPTH:
-            raise InvalidCommit(f"content: nested deeper than {MAX_DEPTH} levels")
+            raise InvalidCommit(TOO_DEEP)
         below: list[Any] = []
         for item in level:
             if isinstance(item, dict):

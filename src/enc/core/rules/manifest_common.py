@@ -1,6 +1,7 @@
 """The parts of a manifest besides the access rules, in either version: template, meta, bundle; and
 how to reject one."""
 
+import json
 from typing import Any, NoReturn
 
 from enc.core.errors import InvalidCommit
@@ -16,8 +17,8 @@ def refuse(path: str, why: str) -> NoReturn:
 
 
 def quoted(value: Any) -> str:
-    """Return a peer's value for an error message, cut to 61 characters if it is long."""
-    text = repr(value)
+    """Return a peer's JSON value for an error message, cut to 61 characters if it is long."""
+    text = repr(value) if isinstance(value, str) else json.dumps(value, default=repr)
     return text if len(text) <= 64 else f"{text[:60]}…"
 
 

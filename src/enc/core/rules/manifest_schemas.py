@@ -9,11 +9,19 @@ from typing import Any
 from msgspec import Struct
 
 from enc.core.errors import InvalidCommit, MisuseError
-from enc.core.primitives.encoding import strict_json
+from enc.core.primitives.encoding import NOT_JSON, Content, content_text, strict_json
 from enc.core.rules.content_schema import Schema, key_text
 from enc.core.rules.dialects import dialect_of
 from enc.core.rules.manifest_common import quoted, refuse
 from enc.core.rules.parse_schema import parse_schema
+
+_HINT = """; what a schema judges must be JSON; write a string in double quotes, such as '"hello"'"""
+
+
+class InvalidContent(MisuseError):
+    """A content violates the schema of its type; it was not sent."""
+
+    code = "INVALID_CONTENT"
 
 
 class ContentSchemas(Struct, frozen=True):
@@ -25,25 +33,29 @@ class ContentSchemas(Struct, frozen=True):
     by_type: Mapping[str, Schema] = {}
     problems: Mapping[str, str] = {}
 
-    def violations(self, type_: str, content: str | None) -> tuple[str, ...] | None:
+    def violations(self, type_: str, content: Content | None) -> tuple[str, ...] | None:
         """Return why a content violates the schema of its type; empty if it satisfies it.
 
-        None: it is not judged, because its type has no schema or the content was erased.
+        A content is a JSON text, or a value as for `commit`. None: it is not judged, because its
+        type has no schema or the content was erased.
         """
         schema = self.by_type.get(type_)
         if schema is None or content is None:
             return None
+        text = content_text(content)
         try:
-            return schema.violations(strict_json(content))
+            return schema.violations(strict_json(text))
         except InvalidCommit as e:
             return (e.message,)
 
-    def check(self, type_: str, content: str) -> None:
-        """Raise MisuseError if a content violates its type's schema, or if the type has none."""
+    def check(self, type_: str, content: Content) -> None:
+        """Raise InvalidContent if a content violates its type's schema; MisuseError if the type has
+        none."""
         self.check_type(type_)
-        found = self.violations(type_, content)
+        found = self.violations(type_, content_text(content))
         if found:
-            raise MisuseError(f"{type_}: {'; '.join(found)}")
+            hint = _HINT if found[0].startswith(NOT_JSON) else ""
+            raise InvalidContent(f"{type_}: {'; '.join(found)}{hint}")
 
     def check_type(self, type_: str) -> None:
         """Raise MisuseError if a type has no schema."""

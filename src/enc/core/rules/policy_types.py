@@ -220,6 +220,11 @@ class Policy(Protocol):
         ...
 
     @property
+    def content_types(self) -> frozenset[str]:
+        """The types of content events that the Manifest lets anybody create; `*`: any type."""
+        ...
+
+    @property
     def namespaces(self) -> tuple[Namespace, ...]:
         """The parts of the sparse tree that the enclave uses."""
         ...

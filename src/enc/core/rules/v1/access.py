@@ -54,6 +54,10 @@ class PolicyV1(Struct, frozen=True, kw_only=True, dict=True, weakref=True):
     gates: ClassVar[Mapping[str, frozenset[str]]] = {}
     slots: ClassVar[Mapping[str, frozenset[str]]] = {"Shared": frozenset(), "Own": frozenset()}
 
+    @property
+    def content_types(self) -> frozenset[str]:
+        return frozenset(row.event for row in self.rows if "C" in row.ops) - self.predefined
+
     # Reading a bitmask
 
     @cached_property

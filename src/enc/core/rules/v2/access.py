@@ -75,6 +75,10 @@ class PolicyV2(Struct, frozen=True, kw_only=True, dict=True, weakref=True):
     predefined = PREDEFINED
     namespaces: ClassVar[tuple[Namespace, ...]] = ("rbac", "event_status", "kv")
 
+    @property
+    def content_types(self) -> frozenset[str]:
+        return frozenset(row.event for row in self.entries if "C" in row.ops) - self.predefined
+
     # Reading a bitmask
 
     def state_of(self, bitmask: int) -> str:
