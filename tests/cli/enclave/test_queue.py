@@ -1,5 +1,6 @@
 """`enc queue`: commits are stored without a node, and sent when there is one."""
 
+import sqlite3
 from typing import Any
 
 from tests.cli.people import Person
@@ -55,3 +56,26 @@ def test_rejected_commits_are_kept_and_may_be_tried_again(alice: Person) -> None
     assert alice.ask_json("queue", "list") == []
     assert "has no commit 1" in alice.ask("queue", "discard", "1", code=2).stderr
     assert "has no rejected commit 1" in alice.ask("queue", "retry", "1", code=2).stderr
+
+
+def test_an_oversized_commit_is_refused(alice: Person) -> None:
+    (alice.home / "big").write_text("x" * 1_100_000)
+    refused = alice.ask("commit", "message", "--file", alice.home / "big", code=1)
+    queued = alice.ask("queue", "add", "message", "--file", alice.home / "big", code=1)
+    assert "content: over 1048576 bytes" in queued.stderr
+    assert queued.stderr == refused.stderr
+    assert alice.ask_json("queue", "list") == []
+
+
+def test_a_damaged_commit_stops_no_other(alice: Person) -> None:
+    for text in ("one", "two"):
+        alice.ask("queue", "add", "message", text)
+    with sqlite3.connect(alice.home / ".local/share/enc/queue.db") as db:
+        db.execute("UPDATE enc_commit_queue SET signed = '[1]' WHERE number = 1")
+    db.close()
+    assert states(alice.ask_json("queue", "list")) == [(2, "waiting"), (1, "damaged")]
+    sent = alice.ask("queue", "send", code=1)
+    assert "`enc queue discard 1`" in sent.stdout
+    assert contents(alice) == ["two"]
+    alice.ask("queue", "discard", "1")
+    assert alice.ask_json("queue", "list") == []

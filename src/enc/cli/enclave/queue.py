@@ -88,11 +88,11 @@ def send(
     enclave has moved. The exit code is 3 if commits still wait, else 1 if a node rejected some.
     """
     with ctx.client() as client, client.commit_queue(_path(queue)) as waiting:
-        results = waiting.send(patience=wait)
-    ctx.rows(_COLUMNS, (_outcome(ctx, each) for each in results))
+        results, damaged = waiting.send(patience=wait), waiting.damaged()
+    ctx.rows(_COLUMNS, [*(_outcome(ctx, each) for each in results), *map(_damaged, damaged)])
     if any(each.is_waiting for each in results):
         raise typer.Exit(NO_ANSWER)
-    if any(_error(each) is not None for each in results):
+    if damaged or any(_error(each) is not None for each in results):
         raise typer.Exit(FAILED)
 
 
@@ -100,9 +100,10 @@ def send(
 def list_(ctx: CommandContext, queue: Queue = None) -> None:
     """List your commits in the queue: those that wait, and those that a node rejected."""
     with _open(ctx, queue) as file:
-        waiting, rejected = file.waiting(), file.rejected()
+        waiting, rejected, damaged = file.waiting(), file.rejected(), file.damaged()
     rows = [_queued(ctx, each, "waiting") for each in waiting]
-    ctx.rows(_COLUMNS, rows + [_queued(ctx, each, "rejected") for each in rejected])
+    rows += [_queued(ctx, each, "rejected") for each in rejected]
+    ctx.rows(_COLUMNS, [*rows, *map(_damaged, damaged)])
 
 
 @command(app, "enc queue retry 3", flags=OWN)
@@ -139,6 +140,12 @@ def _queued(ctx: CommandContext, queued: "QueuedCommit", state: str) -> OutputRo
     if queued.error is None:
         return _row(ctx, queued.number, queued.commit, state)
     return _refused(ctx, queued.number, queued.commit, state, queued.error)
+
+
+def _damaged(number: int) -> OutputRow:
+    """Return the row of a commit that cannot be read."""
+    message = f"cannot be read: remove it with `enc queue discard {number}`"
+    return {"number": number, "state": "damaged"}, (str(number), "damaged", "", "", message)
 
 
 def _refused(ctx: CommandContext, number: int, commit: "Commit", state: str, error: "EncError") -> OutputRow:

@@ -62,6 +62,13 @@ class AsyncCommitQueue:
         found: list[QueuedCommit] = await self._run(work(self._file.rejected))
         return found
 
+    async def damaged(self) -> list[int]:
+        """Return the numbers of the commits that cannot be read from the file. `send` passes over them;
+        `discard` removes them.
+        """
+        found: list[int] = await self._run(work(self._file.damaged))
+        return found
+
     async def retry(self, number: int) -> None:
         """Let a rejected commit wait again, at its old place."""
         await self._run(work(lambda: self._file.retry(number)))

@@ -62,6 +62,13 @@ class CommitQueue:
         found: list[QueuedCommit] = self._run(work(self._file.rejected))
         return found
 
+    def damaged(self) -> list[int]:
+        """Return the numbers of the commits that cannot be read from the file. `send` passes over them;
+        `discard` removes them.
+        """
+        found: list[int] = self._run(work(self._file.damaged))
+        return found
+
     def retry(self, number: int) -> None:
         """Let a rejected commit wait again, at its old place."""
         self._run(work(lambda: self._file.retry(number)))
