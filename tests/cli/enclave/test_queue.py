@@ -3,6 +3,8 @@
 import sqlite3
 from typing import Any
 
+import pytest
+
 from tests.cli.people import Person
 
 GONE = "http://127.0.0.1:9"
@@ -55,6 +57,8 @@ def test_rejected_commits_are_kept_and_may_be_tried_again(alice: Person) -> None
     alice.ask("queue", "discard", "1")
     assert alice.ask_json("queue", "list") == []
     assert "has no commit 1" in alice.ask("queue", "discard", "1", code=2).stderr
+    assert f"has no commit {10**23}" in alice.ask("queue", "discard", str(10**23), code=2).stderr
+    assert f"has no rejected commit {10**23}" in alice.ask("queue", "retry", str(10**23), code=2).stderr
     assert "has no rejected commit 1" in alice.ask("queue", "retry", "1", code=2).stderr
 
 
@@ -79,3 +83,13 @@ def test_a_damaged_commit_stops_no_other(alice: Person) -> None:
     assert contents(alice) == ["two"]
     alice.ask("queue", "discard", "1")
     assert alice.ask_json("queue", "list") == []
+
+
+@pytest.mark.parametrize("wait", ["-1", "nan", "inf"])
+def test_a_wait_that_is_no_time(alice: Person, wait: str) -> None:
+    assert "--wait" in alice.ask("queue", "send", f"--wait={wait}", code=2).stderr
+
+
+def test_an_empty_type(alice: Person) -> None:
+    for command in (["commit"], ["queue", "add"]):
+        assert "type: must not be empty" in alice.ask(*command, "", "x", code=1).stderr

@@ -364,6 +364,23 @@ def test_a_commit_of_another_identity_is_refused(scene: Scene) -> None:
     assert queue.waiting() == []
 
 
+def test_what_is_no_commit_is_refused(scene: Scene) -> None:
+    wrong: Any = "x"
+    with pytest.raises(MisuseError, match="commit: expected a commit from `prepare`, not str"):
+        scene.queue().add(wrong)
+    good = scene.team.prepare("message", "x")
+    for send in (scene.ada.commit_many, scene.team.send_many):
+        with pytest.raises(MisuseError, match=r"commits\[1\]: expected a commit from `prepare`, not str"):
+            send([good, wrong])
+
+
+def test_a_temporary_identity_has_no_queue(scene: Scene) -> None:
+    """Its key is gone when the client is, so nobody could send what waits."""
+    with scene.network.client(OLD) as client, pytest.raises(MisuseError, match="identity: a queue needs one"):
+        client.commit_queue(scene.folder / "queue.db")
+    assert not (scene.folder / "queue.db").exists()
+
+
 def test_identities_may_share_a_file(scene: Scene) -> None:
     scene.fill("bob's")
     hers = scene.client("ada").commit_queue(scene.folder / "queue.db")

@@ -25,6 +25,7 @@ app = typer.Typer(
     name="queue", help="Write offline: commits wait in a file until their nodes answer.", no_args_is_help=True
 )
 
+MAX_WAIT_S = 1e9
 OWN = ("as_json", "identity", "profile")
 _COLUMNS = ("number", "state", "enclave", "type", "result")
 Queue = Annotated[
@@ -79,7 +80,12 @@ def send(
     queue: Queue = None,
     wait: Annotated[
         float | None,
-        typer.Option(metavar="SECONDS", help="How long to wait for nodes that are away or busy. Default: --timeout."),
+        typer.Option(
+            metavar="SECONDS",
+            help="How long to wait for nodes that are away or busy. Default: --timeout.",
+            min=0.0,
+            max=MAX_WAIT_S,
+        ),
     ] = None,
 ) -> None:
     """Send what waits in the queue, each enclave's commits in order; print what became of them.

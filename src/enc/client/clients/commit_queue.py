@@ -10,6 +10,7 @@ from typing import Any, Self
 from enc.client.clients.wiring import Setup
 from enc.client.commit_queue.queue_file import QueuedCommit, QueueFile
 from enc.client.commit_queue.queue_sender import QueueResult, QueueSender
+from enc.client.enclave.send_many import check_is_commit
 from enc.client.wire.flow import Flow, work
 from enc.client.wire.transport import base_url
 from enc.core.errors import MisuseError
@@ -34,6 +35,7 @@ class CommitQueue:
 
         `at`: the URL of the enclave's node, if it is not the client's.
         """
+        check_is_commit(commit, "commit")
         if commit.from_ != self._setup.identity.public:
             raise MisuseError("commit: is of another identity; its own client must queue it")
         url = None if at is None else base_url(at)

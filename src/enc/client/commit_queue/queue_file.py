@@ -34,6 +34,7 @@ _WAITING, _REJECTED = f"{_SELECT} AND error IS NULL", f"{_SELECT} AND error IS N
 
 LOCK_S = 5.0
 """Seconds to wait for another program that writes to the file."""
+_MAX_NUMBER = (1 << 63) - 1
 _signed = msgspec.json.Decoder(list[msgspec.Raw])
 _error = msgspec.json.Decoder(dict[str, object])
 
@@ -119,7 +120,7 @@ class QueueFile:
     def retry(self, number: int) -> None:
         """Let a rejected commit wait again, at its old place."""
         sql = "UPDATE enc_commit_queue SET error = NULL WHERE number = ? AND identity = ? AND error IS NOT NULL"
-        self._require(self._run(f"{sql} RETURNING number", number, self._identity), number, "rejected commit")
+        self._change(sql, number, "rejected commit")
 
     def remove(self, number: int) -> None:
         """Remove a commit whose outcome is known; do nothing if it is gone."""
@@ -127,14 +128,14 @@ class QueueFile:
 
     def discard(self, number: int) -> None:
         """Remove a commit that shall not be sent any more."""
-        sql = "DELETE FROM enc_commit_queue WHERE number = ? AND identity = ? RETURNING number"
-        self._require(self._run(sql, number, self._identity), number, "commit")
+        self._change("DELETE FROM enc_commit_queue WHERE number = ? AND identity = ?", number, "commit")
 
     def close(self) -> None:
         self._db.close()
 
-    def _require(self, found: Sequence[object], number: int, what: str) -> None:
-        if not found:
+    def _change(self, sql: str, number: int, what: str) -> None:
+        is_possible = 0 < number <= _MAX_NUMBER
+        if not is_possible or not self._run(f"{sql} RETURNING number", number, self._identity):
             private_file.refuse(self._path, f"has no {what} {number}")
 
     def _load(self, sql: str, *values: object) -> list[QueuedCommit]:
