@@ -9,10 +9,14 @@ import httpx
 import pytest
 from msgspec.json import encode
 
-from enc.client import Distrust, Identity, Unreachable
+from enc.client import ClientSettings, Distrust, Identity, Unreachable
 from enc.client.link.enclave_session import EnclaveSession
 from enc.core.errors import EncError, Expired, MisuseError, RateLimited, Unauthorized, Unavailable
+from enc.core.log.commit import build_commit
+from enc.core.primitives.encoding import MAX_INT
+from enc.core.primitives.signing import Alg
 from enc.core.primitives.types import Receipt
+from enc.runtime.clock import utc_time
 from enc.testing import lying_node
 from tests.client.commit_queue.queue_scene import HOUR, MINUTE, NEW, OLD, PEOPLE, Scene, error_of, outcomes
 
@@ -149,6 +153,36 @@ def test_two_programs_do_not_sign_the_same_commit_again(scene: Scene, other: str
     assert isinstance(found.result, Unavailable)
     assert outcomes(first.send()) == ([] if other == "gets an answer" else [2])
     assert scene.written() == ["late"]
+
+
+@pytest.mark.parametrize("alg", ["schnorr", "ecdsa"])
+def test_a_commit_signed_by_a_clock_that_is_ahead_waits(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch, alg: Alg
+) -> None:
+    """Signed again before it can expire, it might become two events."""
+    queue, bob = scene.queue(), scene.client(settings=ClientSettings(alg=alg))
+    with monkeypatch.context() as patch:
+        real = scene.network.now
+        patch.setattr(scene.network, "now", lambda: real() + 2 * HOUR)
+        early = scene.client(settings=ClientSettings(alg=alg)).enclave(scene.team.id).prepare("message", "early")
+    queue.add(early)
+    queue.add(bob.enclave(scene.team.id).prepare("message", "next"))
+    (found,) = queue.send()
+    error = error_of(found)
+    assert outcomes([found]) == [["INVALID_COMMIT"]]
+    assert error.message.startswith("exp: more than an hour ahead of the node's clock")
+    assert utc_time(early.exp - HOUR) in error.message
+    assert queue.rejected() == []
+    assert queue.waiting()[0].signed == (early,)
+    scene.network.tick(2 * HOUR)
+    assert outcomes(queue.send()) == [2, 3]
+    assert scene.written() == ["early", "next"]
+
+
+def test_a_node_that_never_takes_a_commit_of_the_distant_future(scene: Scene) -> None:
+    queue = scene.queue()
+    queue.add(build_commit(PEOPLE["bob"].key, scene.team.id, "message", "x", MAX_INT))
+    assert outcomes(queue.send()) == [["INVALID_COMMIT"]]
 
 
 # What a node rejects, and what it does not take now

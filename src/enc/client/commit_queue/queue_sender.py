@@ -25,14 +25,33 @@ from enc.core.errors import (
     EnclaveNotFound,
     EnclavePaused,
     Expired,
+    InvalidCommit,
     InvalidProof,
     PeerError,
     RateLimited,
     WorldError,
 )
-from enc.core.log.commit import SKEW_MS
+from enc.core.log.commit import MAX_EXP_WINDOW_MS, SKEW_MS
 from enc.core.primitives.types import Commit, Receipt
 from enc.runtime.backoff import Backoff
+from enc.runtime.clock import utc_time
+
+LAST_TIME_MS = 253_402_300_799_000
+"""The last second that a date can show: of the year 9999."""
+
+
+class SignedAhead(InvalidCommit):
+    """The commit expires too late for the node's clock. It may be accepted when that has moved on, so
+    it must not be signed again before it expires (docs/protocol.md, 7.5).
+    """
+
+    def __init__(self, commit: Commit) -> None:
+        time = utc_time(min(commit.exp - MAX_EXP_WINDOW_MS, LAST_TIME_MS))
+        super().__init__(
+            "exp: more than an hour ahead of the node's clock: the commit was signed by a clock that is ahead, "
+            f"and waits until the node's clock shows {time}, unless you discard it"
+        )
+
 
 STAYS = (
     WorldError,
@@ -42,6 +61,7 @@ STAYS = (
     EnclaveMigrated,
     EnclavePaused,
     InvalidProof,
+    SignedAhead,
 )
 """Answers to a commit that do not reject it for good: it stays in the queue."""
 
@@ -122,10 +142,10 @@ class QueueSender:
         try:
             commit, receipt = yield from self._watch(reader, delivery.run())
         except (PeerError, WorldError) as e:
-            error = e
-            if delivery.is_rejected:
+            error, is_rejected = e, delivery.is_rejected and not isinstance(e, STAYS)
+            if is_rejected:
                 yield from work(lambda: self._file.reject(queued.number, error))
-            return QueueResult(queued.number, delivery.queued.commit, error, not delivery.is_rejected)
+            return QueueResult(queued.number, delivery.queued.commit, error, not is_rejected)
         yield from work(lambda: self._file.remove(queued.number))
         return QueueResult(queued.number, commit, receipt)
 
@@ -163,6 +183,8 @@ class _Delivery:
             try:
                 return (yield from session.send_to(node, verifier, commit))
             except PeerError as e:
+                if isinstance(e, InvalidCommit) and e.message.startswith("exp: "):
+                    raise SignedAhead(commit) from e
                 self.is_rejected = not isinstance(e, STAYS) and type(e) is not PeerError  # that: an unknown code
                 raise
 
