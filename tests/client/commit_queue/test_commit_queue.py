@@ -364,6 +364,45 @@ def test_an_enclave_at_another_node(scene: Scene) -> None:
         assert [each.content for each in notes.query(type="note")] == ["there"]
 
 
+@pytest.mark.parametrize("wrong", [NEW, "http://gone.test"])
+def test_the_client_s_node_may_be_asked_before_a_wrong_url(scene: Scene, wrong: str) -> None:
+    queue = scene.queue(nodes=[])
+    queue.add(scene.client().enclave(scene.team.id).prepare("message", "here"), at=wrong)
+    (found,) = queue.send()
+    assert found.is_waiting
+    assert outcomes(queue.send(own_node_first=True)) == [2]
+    assert scene.written() == ["here"]
+
+
+def test_urls_are_asked_after_a_client_s_node_that_is_not_the_enclave_s(scene: Scene) -> None:
+    """That node also says that the commit expired, so it may be signed again before."""
+    with scene.network.client(NEW, PEOPLE["bob"]) as bob:
+        notes = bob.create("notes")
+        queue = scene.queue(nodes=[])
+        for text in ("one", "two"):
+            queue.add(notes.prepare("note", text), at=NEW)
+        scene.network.tick(HOUR)
+        back = scene.cut("new.test")
+        assert outcomes(queue.send(own_node_first=True)) == [["ENCLAVE_NOT_FOUND"]]  # of the client's node
+        back()
+        assert outcomes(queue.send(own_node_first=True)) == [1, 2]
+        assert [each.content for each in notes.query(type="note")] == ["one", "two"]
+
+
+def test_a_client_s_node_that_is_known_to_be_another_one_hides_no_error(scene: Scene) -> None:
+    def answer_and_leave(handle: Callable[[], httpx.Response]) -> httpx.Response:
+        scene.cut("new.test")
+        return handle()
+
+    with scene.network.client(NEW, PEOPLE["bob"]) as bob:
+        notes = bob.create("notes")
+        queue = scene.queue(nodes=[])
+        for text in ("one", "two"):
+            queue.add(notes.prepare("note", text), at=NEW)
+        scene.on_commits("new.test", answer_and_leave)
+        assert outcomes(queue.send(own_node_first=True)) == [1, ["UNREACHABLE"]]
+
+
 def test_an_enclave_that_nobody_knows_is_waited_for(scene: Scene) -> None:
     queue = scene.queue()
     queue.add(scene.client().enclave(bytes(32)).prepare("message", "hello?"))

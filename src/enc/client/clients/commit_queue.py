@@ -42,15 +42,16 @@ class CommitQueue:
         number: int = self._run(work(lambda: self._file.add(commit, url)))
         return number
 
-    def send(self, *, patience: float | None = None) -> list[QueueResult]:
+    def send(self, *, patience: float | None = None, own_node_first: bool = False) -> list[QueueResult]:
         """Send what waits; return the outcome of each commit, and why the others still wait.
 
         Waits up to `patience` seconds (default: the client's) for nodes that are away or busy; 0
         tries once, `math.inf` waits until everything is settled. Raises Distrust once everything
-        that other enclaves accept is sent.
+        that other enclaves accept is sent. With `own_node_first`, the client's node is asked before the
+        URLs that `add` was given.
         """
-        quick = self._quick
-        sender = QueueSender(self._file, quick.reader, quick.with_registration, self._setup.backoff(patience))
+        quick, backoff = self._quick, self._setup.backoff(patience)
+        sender = QueueSender(self._file, quick.reader, quick.with_registration, backoff, own_node_first=own_node_first)
         found: list[QueueResult] = self._run(sender.send())
         return found
 

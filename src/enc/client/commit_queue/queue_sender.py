@@ -14,7 +14,7 @@ from msgspec import Struct
 
 from enc.client.commit_queue.queue_file import QueuedCommit, QueueFile
 from enc.client.enclave.commit_builder import deliver
-from enc.client.errors import Distrust, LostRange, TooManyMoves
+from enc.client.errors import Distrust, ForeignSequencer, LostRange, TooManyMoves
 from enc.client.link.enclave_reader import EnclaveReader
 from enc.client.link.follow_moves import follow_moves
 from enc.client.link.node_link import NodeLink
@@ -65,6 +65,9 @@ STAYS = (
 )
 """Answers to a commit that do not reject it for good: it stays in the queue."""
 
+ELSEWHERE = (WorldError, EnclaveNotFound, EnclaveMigrated, ForeignSequencer)
+"""Answers after which the enclave may be found at another URL."""
+
 Accepted = tuple[Commit, Receipt]
 FOR_THE_USER = (Receipt, LostRange, TooManyMoves)
 """Results for which waiting does not help."""
@@ -84,7 +87,8 @@ class QueueResult(Struct, frozen=True):
 class QueueSender:
     """`reader_of` returns a reader of an enclave, asked first at the client's node or at a URL, which
     does not wait for nodes. `watch` registers the enclave if a request shows that this is due.
-    `backoff` decides how long to wait for nodes.
+    `backoff` decides how long to wait for nodes. With `own_node_first`, the client's node is asked
+    before the URL that was added with a commit.
     """
 
     def __init__(
@@ -93,7 +97,10 @@ class QueueSender:
         reader_of: Callable[[bytes, str | None], EnclaveReader],
         watch: Callable[[EnclaveReader, Flow[Accepted]], Flow[Accepted]],
         backoff: Backoff,
+        *,
+        own_node_first: bool = False,
     ) -> None:
+        self._own_node_first = own_node_first
         self._file, self._reader_of, self._watch, self._backoff = file, reader_of, watch, backoff
         self._readers: dict[tuple[bytes, str | None], EnclaveReader] = {}
 
@@ -137,7 +144,21 @@ class QueueSender:
         return left
 
     def _send_one(self, queued: QueuedCommit) -> Flow[QueueResult]:
-        reader = self._reader(queued)
+        if queued.at is None or not self._own_node_first:
+            return (yield from self._send_to(queued, queued.at))
+        first = yield from self._send_to(queued, None)
+        if not (first.is_waiting and isinstance(first.result, ELSEWHERE)):
+            return first
+        again = yield from work(partial(self._file.first, queued.commit.enclave))  # may be signed again by now
+        if again is None or again.number != queued.number:
+            return first
+        second = yield from self._send_to(again, queued.at)
+        shows_more = isinstance(first.result, ForeignSequencer) or not isinstance(second.result, ELSEWHERE)
+        return second if shows_more else first
+
+    def _send_to(self, queued: QueuedCommit, at: str | None) -> Flow[QueueResult]:
+        """Send a commit to the enclave's node, looked for first at a URL, or at the client's node."""
+        reader = self._reader(queued.commit.enclave, at)
         delivery = _Delivery(reader, queued, self._file)
         try:
             commit, receipt = yield from self._watch(reader, delivery.run())
@@ -149,8 +170,8 @@ class QueueSender:
         yield from work(lambda: self._file.remove(queued.number))
         return QueueResult(queued.number, commit, receipt)
 
-    def _reader(self, queued: QueuedCommit) -> EnclaveReader:
-        key = queued.commit.enclave, queued.at
+    def _reader(self, enclave: bytes, at: str | None) -> EnclaveReader:
+        key = enclave, at
         if key not in self._readers:
             self._readers[key] = self._reader_of(*key)
         return self._readers[key]
