@@ -142,6 +142,22 @@ def test_what_is_lost_is_told_and_followed_by_choice(place: Town, owner: Person)
     owner.ask("head")
 
 
+def test_a_queue_finds_the_node_to_which_the_user_followed_an_enclave(place: Town, owner: Person) -> None:
+    there = place.nodes["b"].url
+    owner.ask("queue", "add", "message", "on the way")
+    owner.ask("migrate", "--to", there)
+    lines = owner.config.read_text().splitlines()
+    owner.config.write_text("\n".join(line for line in lines if not line.startswith("registry")) + "\n")
+    shutil.rmtree(owner.pins)
+    unaware = owner.ask("queue", "send", "--wait", "0", code=3)
+    assert "ENCLAVE_MIGRATED" in unaware.stdout
+    assert "`enc follow ENCLAVE --at URL`" in unaware.stderr
+    owner.ask("follow", "--at", there)
+    shutil.rmtree(owner.pins)  # which also know the new node
+    owner.ask("queue", "send", "--wait", "0")
+    assert owner.ask_json("queue", "list") == []
+
+
 def test_what_the_old_node_goes_on_to_sign_is_refused(place: Town, owner: Person) -> None:
     """Clients that have followed the enclave reject it; the evidence is checked offline."""
     owner.ask("archive", "pull", "copy.enc")

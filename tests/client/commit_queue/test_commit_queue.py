@@ -9,10 +9,14 @@ import httpx
 import pytest
 from msgspec.json import encode
 
-from enc.client import Distrust, Identity, Unreachable
+from enc.client import ClientSettings, Distrust, Identity, Unreachable
 from enc.client.link.enclave_session import EnclaveSession
 from enc.core.errors import EncError, Expired, MisuseError, RateLimited, Unauthorized, Unavailable
+from enc.core.log.commit import build_commit
+from enc.core.primitives.encoding import MAX_INT
+from enc.core.primitives.signing import Alg
 from enc.core.primitives.types import Receipt
+from enc.runtime.clock import utc_time
 from enc.testing import lying_node
 from tests.client.commit_queue.queue_scene import HOUR, MINUTE, NEW, OLD, PEOPLE, Scene, error_of, outcomes
 
@@ -149,6 +153,36 @@ def test_two_programs_do_not_sign_the_same_commit_again(scene: Scene, other: str
     assert isinstance(found.result, Unavailable)
     assert outcomes(first.send()) == ([] if other == "gets an answer" else [2])
     assert scene.written() == ["late"]
+
+
+@pytest.mark.parametrize("alg", ["schnorr", "ecdsa"])
+def test_a_commit_signed_by_a_clock_that_is_ahead_waits(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch, alg: Alg
+) -> None:
+    """Signed again before it can expire, it might become two events."""
+    queue, bob = scene.queue(), scene.client(settings=ClientSettings(alg=alg))
+    with monkeypatch.context() as patch:
+        real = scene.network.now
+        patch.setattr(scene.network, "now", lambda: real() + 2 * HOUR)
+        early = scene.client(settings=ClientSettings(alg=alg)).enclave(scene.team.id).prepare("message", "early")
+    queue.add(early)
+    queue.add(bob.enclave(scene.team.id).prepare("message", "next"))
+    (found,) = queue.send()
+    error = error_of(found)
+    assert outcomes([found]) == [["INVALID_COMMIT"]]
+    assert error.message.startswith("exp: more than an hour ahead of the node's clock")
+    assert utc_time(early.exp - HOUR) in error.message
+    assert queue.rejected() == []
+    assert queue.waiting()[0].signed == (early,)
+    scene.network.tick(2 * HOUR)
+    assert outcomes(queue.send()) == [2, 3]
+    assert scene.written() == ["early", "next"]
+
+
+def test_a_node_that_never_takes_a_commit_of_the_distant_future(scene: Scene) -> None:
+    queue = scene.queue()
+    queue.add(build_commit(PEOPLE["bob"].key, scene.team.id, "message", "x", MAX_INT))
+    assert outcomes(queue.send()) == [["INVALID_COMMIT"]]
 
 
 # What a node rejects, and what it does not take now
@@ -330,6 +364,45 @@ def test_an_enclave_at_another_node(scene: Scene) -> None:
         assert [each.content for each in notes.query(type="note")] == ["there"]
 
 
+@pytest.mark.parametrize("wrong", [NEW, "http://gone.test"])
+def test_the_client_s_node_may_be_asked_before_a_wrong_url(scene: Scene, wrong: str) -> None:
+    queue = scene.queue(nodes=[])
+    queue.add(scene.client().enclave(scene.team.id).prepare("message", "here"), at=wrong)
+    (found,) = queue.send()
+    assert found.is_waiting
+    assert outcomes(queue.send(own_node_first=True)) == [2]
+    assert scene.written() == ["here"]
+
+
+def test_urls_are_asked_after_a_client_s_node_that_is_not_the_enclave_s(scene: Scene) -> None:
+    """That node also says that the commit expired, so it may be signed again before."""
+    with scene.network.client(NEW, PEOPLE["bob"]) as bob:
+        notes = bob.create("notes")
+        queue = scene.queue(nodes=[])
+        for text in ("one", "two"):
+            queue.add(notes.prepare("note", text), at=NEW)
+        scene.network.tick(HOUR)
+        back = scene.cut("new.test")
+        assert outcomes(queue.send(own_node_first=True)) == [["ENCLAVE_NOT_FOUND"]]  # of the client's node
+        back()
+        assert outcomes(queue.send(own_node_first=True)) == [1, 2]
+        assert [each.content for each in notes.query(type="note")] == ["one", "two"]
+
+
+def test_a_client_s_node_that_is_known_to_be_another_one_hides_no_error(scene: Scene) -> None:
+    def answer_and_leave(handle: Callable[[], httpx.Response]) -> httpx.Response:
+        scene.cut("new.test")
+        return handle()
+
+    with scene.network.client(NEW, PEOPLE["bob"]) as bob:
+        notes = bob.create("notes")
+        queue = scene.queue(nodes=[])
+        for text in ("one", "two"):
+            queue.add(notes.prepare("note", text), at=NEW)
+        scene.on_commits("new.test", answer_and_leave)
+        assert outcomes(queue.send(own_node_first=True)) == [1, ["UNREACHABLE"]]
+
+
 def test_an_enclave_that_nobody_knows_is_waited_for(scene: Scene) -> None:
     queue = scene.queue()
     queue.add(scene.client().enclave(bytes(32)).prepare("message", "hello?"))
@@ -362,6 +435,23 @@ def test_a_commit_of_another_identity_is_refused(scene: Scene) -> None:
     with pytest.raises(MisuseError, match="URL"):
         queue.add(scene.client().enclave(scene.team.id).prepare("message", "x"), at="nowhere")
     assert queue.waiting() == []
+
+
+def test_what_is_no_commit_is_refused(scene: Scene) -> None:
+    wrong: Any = "x"
+    with pytest.raises(MisuseError, match="commit: expected a commit from `prepare`, not str"):
+        scene.queue().add(wrong)
+    good = scene.team.prepare("message", "x")
+    for send in (scene.ada.commit_many, scene.team.send_many):
+        with pytest.raises(MisuseError, match=r"commits\[1\]: expected a commit from `prepare`, not str"):
+            send([good, wrong])
+
+
+def test_a_temporary_identity_has_no_queue(scene: Scene) -> None:
+    """Its key is gone when the client is, so nobody could send what waits."""
+    with scene.network.client(OLD) as client, pytest.raises(MisuseError, match="identity: a queue needs one"):
+        client.commit_queue(scene.folder / "queue.db")
+    assert not (scene.folder / "queue.db").exists()
 
 
 def test_identities_may_share_a_file(scene: Scene) -> None:

@@ -3,15 +3,17 @@
 import sqlite3
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from enc.client.commit_queue.queue_file import QueueFile
-from enc.core.errors import MisuseError, Unavailable
-from enc.core.log.commit import build_commit
+from enc.core.errors import InvalidCommit, MisuseError, Unavailable
+from enc.core.log.commit import build_commit, wire_commit
 from tests.core.world import person
 
 BOB = person("bob")
 COMMIT = build_commit(BOB, bytes(32), "message", "x", 1)
+OTHER = build_commit(BOB, bytes(32), "message", "x", 2)
 
 
 def test_only_its_owner_can_read_it(tmp_path: Path) -> None:
@@ -34,17 +36,41 @@ def test_what_is_no_queue(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("signed", ["", "[]", "[{}]", "[1]", "{}"])
-def test_a_damaged_row_is_named(tmp_path: Path, signed: str) -> None:
+def test_a_damaged_row_stops_no_other(tmp_path: Path, signed: str) -> None:
     path = tmp_path / "queue.db"
     queue = QueueFile(path, BOB.public)
     queue.add(COMMIT, None)
+    queue.add(OTHER, None)
     with sqlite3.connect(path) as db:
-        db.execute("UPDATE enc_commit_queue SET signed = ?", (signed,))
+        db.execute("UPDATE enc_commit_queue SET signed = ? WHERE number = 1", (signed,))
     db.close()
-    with pytest.raises(MisuseError, match="commit 1 of this queue was damaged"):
-        queue.waiting()
+    assert queue.damaged() == [1]
+    assert [each.commit for each in queue.waiting()] == [OTHER]
+    first = queue.first(bytes(32))
+    assert first is not None
+    assert first.number == 2
     queue.discard(1)
-    assert queue.waiting() == []
+    assert queue.damaged() == []
+    queue.close()
+
+
+def test_a_commit_that_every_node_rejects(tmp_path: Path) -> None:
+    queue = QueueFile(tmp_path / "queue.db", BOB.public)
+    with pytest.raises(InvalidCommit, match=r"^content: over 1048576 bytes$"):
+        queue.add(build_commit(BOB, bytes(32), "message", "x" * 1_100_000, 1), None)
+    assert queue.waiting() == queue.damaged() == []
+    queue.close()
+
+
+def test_an_oversized_commit_in_the_file_is_not_damaged(tmp_path: Path) -> None:
+    """So its node can reject it."""
+    path, big = tmp_path / "queue.db", build_commit(BOB, bytes(32), "message", "x" * 1_100_000, 1)
+    queue = QueueFile(path, BOB.public)
+    queue.add(COMMIT, None)
+    with sqlite3.connect(path) as db:
+        db.execute("UPDATE enc_commit_queue SET signed = ?", (msgspec.json.encode([wire_commit(big)]).decode(),))
+    db.close()
+    assert [each.commit for each in queue.waiting()] == [big]
     queue.close()
 
 

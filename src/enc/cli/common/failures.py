@@ -48,7 +48,8 @@ _HINTS = {
 """Hints for people, by error code."""
 
 
-def _hint(code: str, message: str, more: Mapping[str, Any]) -> str | None:
+def hint(code: str, message: str, more: Mapping[str, Any]) -> str | None:
+    """Return what a person may do about an error."""
     if "contact" in more:  # the hints are about one's own node
         return None
     is_ahead = (code, message[:5]) == ("INVALID_COMMIT", "exp: ") or message.startswith("session: expires more")
@@ -89,8 +90,8 @@ def report(as_json: bool, code: str, message: str, more: Mapping[str, Any]) -> N
         _print(json.dumps({"error": {"code": code, "message": message, **more}}))
         return
     _print(f"enc: {one_line(message if code == 'MISUSE' else f'{code}: {message}')}")
-    if (hint := _hint(code, message, more)) is not None:
-        _print(f"enc: {hint}")
+    if (advice := hint(code, message, more)) is not None:
+        _print(f"enc: {advice}")
     if "evidence" in more:
         _print(f"enc: the evidence is in {one_line(more['evidence'])}; `enc verify` shows what it proves")
     if "evidence_lost" in more:

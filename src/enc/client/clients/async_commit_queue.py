@@ -10,6 +10,7 @@ from typing import Any, Self
 from enc.client.clients.wiring import Setup
 from enc.client.commit_queue.queue_file import QueuedCommit, QueueFile
 from enc.client.commit_queue.queue_sender import QueueResult, QueueSender
+from enc.client.enclave.send_many import check_is_commit
 from enc.client.wire.flow import Flow, work
 from enc.client.wire.transport import base_url
 from enc.core.errors import MisuseError
@@ -34,21 +35,23 @@ class AsyncCommitQueue:
 
         `at`: the URL of the enclave's node, if it is not the client's.
         """
+        check_is_commit(commit, "commit")
         if commit.from_ != self._setup.identity.public:
             raise MisuseError("commit: is of another identity; its own client must queue it")
         url = None if at is None else base_url(at)
         number: int = await self._run(work(lambda: self._file.add(commit, url)))
         return number
 
-    async def send(self, *, patience: float | None = None) -> list[QueueResult]:
+    async def send(self, *, patience: float | None = None, own_node_first: bool = False) -> list[QueueResult]:
         """Send the waiting commits; return the outcome of each, or why it still waits.
 
         Waits up to `patience` seconds (default: the client's) for nodes that are away or busy; 0
         tries once, `math.inf` waits until everything is settled. Raises Distrust once everything
-        that other enclaves accept is sent.
+        that other enclaves accept is sent. With `own_node_first`, the client's node is asked before the
+        URLs that `add` was given.
         """
-        quick = self._quick
-        sender = QueueSender(self._file, quick.reader, quick.with_registration, self._setup.backoff(patience))
+        quick, backoff = self._quick, self._setup.backoff(patience)
+        sender = QueueSender(self._file, quick.reader, quick.with_registration, backoff, own_node_first=own_node_first)
         found: list[QueueResult] = await self._run(sender.send())
         return found
 
@@ -60,6 +63,13 @@ class AsyncCommitQueue:
     async def rejected(self) -> list[QueuedCommit]:
         """Return the commits that a node rejected, with the errors."""
         found: list[QueuedCommit] = await self._run(work(self._file.rejected))
+        return found
+
+    async def damaged(self) -> list[int]:
+        """Return the numbers of the commits that cannot be read from the file. `send` passes over them;
+        `discard` removes them.
+        """
+        found: list[int] = await self._run(work(self._file.damaged))
         return found
 
     async def retry(self, number: int) -> None:

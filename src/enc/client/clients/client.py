@@ -27,7 +27,7 @@ from enc.client.enclave.members import Member
 from enc.client.enclave.pulls import BatchSelection, select_batches
 from enc.client.enclave.push_body import PushedBatch
 from enc.client.enclave.search import Between, Ids, Names, PagedSearch, Seqs, TagValues, as_filter
-from enc.client.enclave.send_many import send_many
+from enc.client.enclave.send_many import checked_commits, send_many
 from enc.client.enclave.slots import Slot
 from enc.client.enclave.table import Row, TableState, table_types
 from enc.client.enclave.table_file import TableFile
@@ -183,13 +183,16 @@ class Client:
                 readers[enclave] = self._setup.reader(enclave)
             return readers[enclave]
 
-        return self._run(send_many(reader_of, list(commits)))
+        return self._run(send_many(reader_of, checked_commits(commits)))
 
     def commit_queue(self, path: Path | str) -> CommitQueue:
         """Return the queue of this identity's commits in a file, which is created if it is missing.
 
-        Close it before the client.
+        Close it before the client. Raises MisuseError for a client without an identity of its own: nobody
+        could send the queue later.
         """
+        if self._setup.is_temporary:
+            raise MisuseError("identity: a queue needs one that is kept: give the client Identity.load(path)")
         return CommitQueue(QueueFile(Path(path), self.identity.public), self._setup, self._run)
 
     def _run(self, flow: Flow[T]) -> T:
@@ -251,7 +254,7 @@ class Enclave(Writes[Receipt]):
 
     def send_many(self, commits: Iterable[Commit]) -> list[Receipt | EncError]:
         """Send many commits of this enclave, as `Client.commit_many` does."""
-        listed = list(commits)
+        listed = checked_commits(commits)
         if any(commit.enclave != self.id for commit in listed):
             raise MisuseError("commits: one of them is for another enclave; use the client's `commit_many`")
         return self._run(send_many(lambda _: self._reader, listed))

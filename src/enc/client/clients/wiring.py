@@ -87,7 +87,7 @@ class Setup:
             raise MisuseError("identity: expected an Identity: Identity.load(path) or Identity.new()")
         if url is None and registry is None:
             raise MisuseError("give a node's URL, or a registry that knows where an enclave is")
-        self.identity = identity or Identity.new()
+        self.identity, self.is_temporary = identity or Identity.new(), identity is None
         self.patience = patience
         self._url, self._seq_pub, self._registry, self._settings = url, seq_pub, registry, settings
         self._nodes = tuple(nodes)

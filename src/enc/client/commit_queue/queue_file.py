@@ -14,7 +14,7 @@ import msgspec
 from msgspec import Struct
 
 from enc.core.errors import EncError, MisuseError, PeerError, Unavailable, from_wire
-from enc.core.log.commit import parse_commit, wire_commit
+from enc.core.log.commit import UNLIMITED, parse_commit, wire_commit
 from enc.core.primitives.types import Commit
 from enc.runtime import private_file
 
@@ -34,6 +34,7 @@ _WAITING, _REJECTED = f"{_SELECT} AND error IS NULL", f"{_SELECT} AND error IS N
 
 LOCK_S = 5.0
 """Seconds to wait for another program that writes to the file."""
+_MAX_NUMBER = (1 << 63) - 1
 _signed = msgspec.json.Decoder(list[msgspec.Raw])
 _error = msgspec.json.Decoder(dict[str, object])
 
@@ -68,7 +69,11 @@ class QueueFile:
             private_file.refuse(path, f"is not a commit queue: {e}")
 
     def add(self, commit: Commit, at: str | None) -> int:
-        """Store a commit behind all others, unless it is there already; return its number."""
+        """Store a commit behind all others, unless it is there already; return its number.
+
+        Raises InvalidCommit for one that every node would reject, such as one over a size limit.
+        """
+        parse_commit(msgspec.json.encode(wire_commit(commit)))
         row = (self._identity, commit.enclave, at, commit.hash, _encode([commit]))
         sql = "INSERT OR IGNORE INTO enc_commit_queue (identity, enclave, at, hash, signed) VALUES (?, ?, ?, ?, ?)"
         self._run(sql, *row)
@@ -81,15 +86,23 @@ class QueueFile:
         return [row[0] for row in self._run(f"{sql} ORDER BY min(number)", self._identity)]
 
     def first(self, enclave: bytes) -> QueuedCommit | None:
-        """Return the first waiting commit to an enclave."""
-        found = self._load(f"{_WAITING} AND enclave = ? ORDER BY number LIMIT 1", self._identity, enclave)
-        return found[0] if found else None
+        """Return the first waiting commit to an enclave that is not damaged."""
+        sql, after = f"{_WAITING} AND enclave = ? AND number > ? ORDER BY number LIMIT 1", 0
+        while rows := self._run(sql, self._identity, enclave, after):
+            if (found := _queued(*rows[0])) is not None:
+                return found
+            after = rows[0][0]
+        return None
 
     def waiting(self) -> list[QueuedCommit]:
         return self._load(f"{_WAITING} ORDER BY number", self._identity)
 
     def rejected(self) -> list[QueuedCommit]:
         return self._load(f"{_REJECTED} ORDER BY number", self._identity)
+
+    def damaged(self) -> list[int]:
+        """Return the numbers of the commits that cannot be read. They are neither waiting nor rejected."""
+        return [row[0] for row in self._run(f"{_SELECT} ORDER BY number", self._identity) if _queued(*row) is None]
 
     def replace(self, queued: QueuedCommit, commit: Commit) -> QueuedCommit:
         """Store a newly signed commit; raise Unavailable if another program has changed this one."""
@@ -107,7 +120,7 @@ class QueueFile:
     def retry(self, number: int) -> None:
         """Let a rejected commit wait again, at its old place."""
         sql = "UPDATE enc_commit_queue SET error = NULL WHERE number = ? AND identity = ? AND error IS NOT NULL"
-        self._require(self._run(f"{sql} RETURNING number", number, self._identity), number, "rejected commit")
+        self._change(sql, number, "rejected commit")
 
     def remove(self, number: int) -> None:
         """Remove a commit whose outcome is known; do nothing if it is gone."""
@@ -115,28 +128,18 @@ class QueueFile:
 
     def discard(self, number: int) -> None:
         """Remove a commit that shall not be sent any more."""
-        sql = "DELETE FROM enc_commit_queue WHERE number = ? AND identity = ? RETURNING number"
-        self._require(self._run(sql, number, self._identity), number, "commit")
+        self._change("DELETE FROM enc_commit_queue WHERE number = ? AND identity = ?", number, "commit")
 
     def close(self) -> None:
         self._db.close()
 
-    def _require(self, found: Sequence[object], number: int, what: str) -> None:
-        if not found:
+    def _change(self, sql: str, number: int, what: str) -> None:
+        is_possible = 0 < number <= _MAX_NUMBER
+        if not is_possible or not self._run(f"{sql} RETURNING number", number, self._identity):
             private_file.refuse(self._path, f"has no {what} {number}")
 
     def _load(self, sql: str, *values: object) -> list[QueuedCommit]:
-        return [self._queued(*row) for row in self._run(sql, *values)]
-
-    def _queued(self, number: int, at: str | None, signed: str, error: str | None) -> QueuedCommit:
-        try:
-            commits = tuple(parse_commit(bytes(each)) for each in _signed.decode(signed))
-            found = None if error is None else from_wire(_error.decode(error))
-        except (PeerError, msgspec.MsgspecError):
-            commits = ()
-        if not commits:
-            private_file.refuse(self._path, f"commit {number} of this queue was damaged; discard it")
-        return QueuedCommit(number, commits, at, found)
+        return [found for row in self._run(sql, *values) if (found := _queued(*row)) is not None]
 
     def _run(self, sql: str, *values: object) -> list[Any]:
         with self._translated():
@@ -150,6 +153,16 @@ class QueueFile:
             raise MisuseError(f"{self._path}: this queue is closed: {e}") from None
         except sqlite3.Error as e:
             raise Unavailable(f"{self._path}: the queue cannot be read or written: {e}", retry_after_ms=1000) from None
+
+
+def _queued(number: int, at: str | None, signed: str, error: str | None) -> QueuedCommit | None:
+    """Return the commit of a row; None if the row is damaged."""
+    try:
+        commits = tuple(parse_commit(bytes(each), UNLIMITED) for each in _signed.decode(signed))
+        found = None if error is None else from_wire(_error.decode(error))
+    except (PeerError, msgspec.MsgspecError):
+        return None
+    return QueuedCommit(number, commits, at, found) if commits else None
 
 
 def _encode(signed: Sequence[Commit]) -> str:

@@ -14,7 +14,7 @@ from msgspec import Struct
 
 from enc.client.commit_queue.queue_file import QueuedCommit, QueueFile
 from enc.client.enclave.commit_builder import deliver
-from enc.client.errors import Distrust, LostRange, TooManyMoves
+from enc.client.errors import Distrust, ForeignSequencer, LostRange, TooManyMoves
 from enc.client.link.enclave_reader import EnclaveReader
 from enc.client.link.follow_moves import follow_moves
 from enc.client.link.node_link import NodeLink
@@ -25,14 +25,33 @@ from enc.core.errors import (
     EnclaveNotFound,
     EnclavePaused,
     Expired,
+    InvalidCommit,
     InvalidProof,
     PeerError,
     RateLimited,
     WorldError,
 )
-from enc.core.log.commit import SKEW_MS
+from enc.core.log.commit import MAX_EXP_WINDOW_MS, SKEW_MS
 from enc.core.primitives.types import Commit, Receipt
 from enc.runtime.backoff import Backoff
+from enc.runtime.clock import utc_time
+
+LAST_TIME_MS = 253_402_300_799_000
+"""The last second that a date can show: of the year 9999."""
+
+
+class SignedAhead(InvalidCommit):
+    """The commit expires too late for the node's clock. It may be accepted when that has moved on, so
+    it must not be signed again before it expires (docs/protocol.md, 7.5).
+    """
+
+    def __init__(self, commit: Commit) -> None:
+        time = utc_time(min(commit.exp - MAX_EXP_WINDOW_MS, LAST_TIME_MS))
+        super().__init__(
+            "exp: more than an hour ahead of the node's clock: the commit was signed by a clock that is ahead, "
+            f"and waits until the node's clock shows {time}, unless you discard it"
+        )
+
 
 STAYS = (
     WorldError,
@@ -42,8 +61,12 @@ STAYS = (
     EnclaveMigrated,
     EnclavePaused,
     InvalidProof,
+    SignedAhead,
 )
 """Answers to a commit that do not reject it for good: it stays in the queue."""
+
+ELSEWHERE = (WorldError, EnclaveNotFound, EnclaveMigrated, ForeignSequencer)
+"""Answers after which the enclave may be found at another URL."""
 
 Accepted = tuple[Commit, Receipt]
 FOR_THE_USER = (Receipt, LostRange, TooManyMoves)
@@ -64,7 +87,8 @@ class QueueResult(Struct, frozen=True):
 class QueueSender:
     """`reader_of` returns a reader of an enclave, asked first at the client's node or at a URL, which
     does not wait for nodes. `watch` registers the enclave if a request shows that this is due.
-    `backoff` decides how long to wait for nodes.
+    `backoff` decides how long to wait for nodes. With `own_node_first`, the client's node is asked
+    before the URL that was added with a commit.
     """
 
     def __init__(
@@ -73,7 +97,10 @@ class QueueSender:
         reader_of: Callable[[bytes, str | None], EnclaveReader],
         watch: Callable[[EnclaveReader, Flow[Accepted]], Flow[Accepted]],
         backoff: Backoff,
+        *,
+        own_node_first: bool = False,
     ) -> None:
+        self._own_node_first = own_node_first
         self._file, self._reader_of, self._watch, self._backoff = file, reader_of, watch, backoff
         self._readers: dict[tuple[bytes, str | None], EnclaveReader] = {}
 
@@ -117,20 +144,34 @@ class QueueSender:
         return left
 
     def _send_one(self, queued: QueuedCommit) -> Flow[QueueResult]:
-        reader = self._reader(queued)
+        if queued.at is None or not self._own_node_first:
+            return (yield from self._send_to(queued, queued.at))
+        first = yield from self._send_to(queued, None)
+        if not (first.is_waiting and isinstance(first.result, ELSEWHERE)):
+            return first
+        again = yield from work(partial(self._file.first, queued.commit.enclave))  # may be signed again by now
+        if again is None or again.number != queued.number:
+            return first
+        second = yield from self._send_to(again, queued.at)
+        shows_more = isinstance(first.result, ForeignSequencer) or not isinstance(second.result, ELSEWHERE)
+        return second if shows_more else first
+
+    def _send_to(self, queued: QueuedCommit, at: str | None) -> Flow[QueueResult]:
+        """Send a commit to the enclave's node, looked for first at a URL, or at the client's node."""
+        reader = self._reader(queued.commit.enclave, at)
         delivery = _Delivery(reader, queued, self._file)
         try:
             commit, receipt = yield from self._watch(reader, delivery.run())
         except (PeerError, WorldError) as e:
-            error = e
-            if delivery.is_rejected:
+            error, is_rejected = e, delivery.is_rejected and not isinstance(e, STAYS)
+            if is_rejected:
                 yield from work(lambda: self._file.reject(queued.number, error))
-            return QueueResult(queued.number, delivery.queued.commit, error, not delivery.is_rejected)
+            return QueueResult(queued.number, delivery.queued.commit, error, not is_rejected)
         yield from work(lambda: self._file.remove(queued.number))
         return QueueResult(queued.number, commit, receipt)
 
-    def _reader(self, queued: QueuedCommit) -> EnclaveReader:
-        key = queued.commit.enclave, queued.at
+    def _reader(self, enclave: bytes, at: str | None) -> EnclaveReader:
+        key = enclave, at
         if key not in self._readers:
             self._readers[key] = self._reader_of(*key)
         return self._readers[key]
@@ -163,6 +204,8 @@ class _Delivery:
             try:
                 return (yield from session.send_to(node, verifier, commit))
             except PeerError as e:
+                if isinstance(e, InvalidCommit) and e.message.startswith("exp: "):
+                    raise SignedAhead(commit) from e
                 self.is_rejected = not isinstance(e, STAYS) and type(e) is not PeerError  # that: an unknown code
                 raise
 

@@ -6,7 +6,7 @@ in larger requests. Every commit may be sent twice: the node returns the first r
 """
 
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import msgspec
@@ -51,6 +51,19 @@ def send_many(reader_of: Callable[[bytes], EnclaveReader], commits: Sequence[Com
     and MisuseError.
     """
     return (yield from _Sending(reader_of, commits).run())
+
+
+def checked_commits(commits: Iterable[Commit]) -> list[Commit]:
+    """Return the commits; raise MisuseError if one of them is something else."""
+    listed = list(commits)
+    for number, each in enumerate(listed):
+        check_is_commit(each, f"commits[{number}]")
+    return listed
+
+
+def check_is_commit(value: object, name: str) -> None:
+    if not isinstance(value, Commit):
+        raise MisuseError(f"{name}: expected a commit from `prepare`, not {type(value).__name__}")
 
 
 class _Part(Struct):

@@ -134,7 +134,9 @@ def fields_from_wire(wire: WireCommit, limits: CommitLimits = UNLIMITED) -> dict
 
 def check_shape(commit: Commit, limits: CommitLimits) -> None:
     """Check sizes, ranges and the form of tags, as must be done before anything is hashed."""
-    if not 0 < len(commit.type.encode()) <= limits.type:
+    if not commit.type:
+        raise InvalidCommit("type: must not be empty")
+    if len(commit.type.encode()) > limits.type:
         raise InvalidCommit(f"type: must be 1 to {limits.type} bytes")
     if not 0 <= commit.exp <= MAX_INT:
         raise InvalidCommit("exp: must be Unix milliseconds, 0 to 2^53 - 1")
