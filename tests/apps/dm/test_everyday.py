@@ -212,6 +212,15 @@ def test_every_greeting_that_was_delivered_is_shown(street: Street) -> None:
     assert delivered == bob.texts(alice) == ["first", "second", "", "third"]
 
 
+def test_deleting_any_open_invitation_declines_them_all(street: Street) -> None:
+    alice, bob = street.somebody("a"), street.somebody("b")
+    for greeting in ("first", "second"):
+        alice.mailbox.add(bob.key, bob.place, greeting=greeting)
+    bob.mailbox.sync()
+    bob.mailbox.delete(alice.key, bob.mailbox.thread(alice.key)[0].ref)
+    assert (bob.thread(alice), bob.mailbox.invites(), bob.device().invites()) == ([], [], [])
+
+
 def test_a_greeting_that_cannot_be_sealed_yet_is_not_lost_in_silence(street: Street) -> None:
     alice, bob = street.somebody("a"), street.somebody("b")
     alice.mailbox.add(bob.key, bob.place)
