@@ -9,6 +9,7 @@ from msgspec.structs import replace
 
 from enc.apps import AddressBook
 from enc.apps.dm import Mailbox, NoEpoch, NoSuchMessage, UnknownContact
+from enc.apps.dm.peer import MAX_OPEN_INVITES
 from enc.apps.people.address_book import Place
 from enc.client import Client, Identity, Registry, Unreachable
 from enc.core.errors import EnclaveNotFound, GateClosed, MisuseError, Unauthorized
@@ -177,11 +178,65 @@ def test_a_text_is_a_text(street: Street, text: Any) -> None:
         street.somebody().mailbox.send(Identity.new().public, text)
 
 
-def test_two_who_have_invited_each_other_wait_for_a_message(street: Street) -> None:
+def test_whoever_invites_may_write_as_soon_as_the_invitation_is_accepted(street: Street) -> None:
     alice, bob = street.somebody("a"), street.somebody("b")
     alice.mailbox.add(bob.key, bob.place)
-    with pytest.raises(NoEpoch, match="until they write to you"):
+    with pytest.raises(NoEpoch, match="they have not answered yet: you can send messages once they have accepted"):
         alice.mailbox.send(bob.key, "x")
+    bob.mailbox.accept(alice.key)
+    assert alice.mailbox.send(bob.key, "x").state == "delivered"
+    assert bob.texts(alice) == ["", "x"]
+    with pytest.raises(NoEpoch, match="add them first"):
+        alice.mailbox.send(street.somebody("b").key, "x", bob.place)
+
+
+def test_an_invitation_is_accepted_though_its_sender_s_node_is_down(street: Street) -> None:
+    alice, bob = street.somebody("a"), street.somebody("b")
+    alice.mailbox.add(bob.key, bob.place)
+    bob.mailbox.accept(alice.key, Place(alice.place.enclave, NOWHERE))
+    assert bob.mailbox.contact(alice.key).state == "FRIEND"
+    bob.mailbox.send(alice.key, "hello", alice.place)
+    assert alice.texts(bob) == ["", "hello"]
+    assert alice.mailbox.send(bob.key, "x").state == "delivered"
+
+
+def test_every_greeting_that_was_delivered_is_shown(street: Street) -> None:
+    alice, bob = street.somebody("a"), street.somebody("b")
+    for greeting in ("first", "second", ""):
+        alice.mailbox.add(bob.key, bob.place, greeting=greeting)
+    bob.mailbox.sync()
+    assert [each.greeting for each in bob.mailbox.invites()] == ["first\nsecond"]
+    bob.mailbox.accept(alice.key)
+    alice.mailbox.add(bob.key, greeting="third")
+    delivered = [each.text for each in alice.thread(bob) if each.state == "delivered"]
+    assert delivered == bob.texts(alice) == ["first", "second", "", "third"]
+
+
+def test_deleting_any_open_invitation_declines_them_all(street: Street) -> None:
+    alice, bob = street.somebody("a"), street.somebody("b")
+    for greeting in ("first", "second"):
+        alice.mailbox.add(bob.key, bob.place, greeting=greeting)
+    bob.mailbox.sync()
+    bob.mailbox.delete(alice.key, bob.mailbox.thread(alice.key)[0].ref)
+    assert (bob.thread(alice), bob.mailbox.invites(), bob.device().invites()) == ([], [], [])
+
+
+def test_a_greeting_that_cannot_be_sealed_yet_is_not_lost_in_silence(street: Street) -> None:
+    alice, bob = street.somebody("a"), street.somebody("b")
+    alice.mailbox.add(bob.key, bob.place)
+    bob.mailbox.accept(alice.key, Place(alice.place.enclave, NOWHERE))
+    with pytest.raises(NoEpoch, match="the greeting was not sent"):
+        alice.mailbox.add(bob.key, greeting="third")
+    assert [(each.text, each.state) for each in alice.thread(bob)] == [("", "delivered"), ("third", "refused")]
+
+
+def test_more_invitations_than_their_recipient_keeps_are_not_sent(street: Street) -> None:
+    alice, bob = street.somebody("a"), street.somebody("b")
+    for i in range(MAX_OPEN_INVITES):
+        alice.mailbox.add(bob.key, bob.place, greeting=str(i))
+    with pytest.raises(MisuseError, match="are not answered: nothing was sent"):
+        alice.mailbox.add(bob.key, bob.place, greeting="more")
+    assert len(bob.texts(alice)) == MAX_OPEN_INVITES
 
 
 # Where mailboxes are known

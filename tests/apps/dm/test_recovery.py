@@ -74,7 +74,7 @@ def test_nothing_is_left_of_an_invitation_that_was_declined(log: Log) -> None:
     made = invite(log, "dave", "hi", log.given("dave", 0, U))
     delete(log, *decline_tags(of(log.fold(), "dave"), made.id))
     left = recovered(log, "dave", made)
-    assert (left["given"], left["claimed_place"], left["invite"], left["entries"]) == (None, None, None, {})
+    assert (left["given"], left["claimed_place"], left["open_invites"], left["entries"]) == (None, None, [], {})
 
 
 def test_an_earlier_invitation_does_not_come_back_with_the_declining_of_the_latest(log: Log) -> None:
@@ -115,11 +115,20 @@ def test_a_greeting_that_is_deleted_after_all_leaves_what_it_brought(log: Log) -
     assert (left["given"].secret, left["claimed_place"].enclave, left["entries"]) == (U, b"\xcc" * 32, {})
 
 
-def test_of_a_stranger_s_invitations_the_latest_is_kept(log: Log) -> None:
+def test_of_a_stranger_s_invitations_the_newest_greetings_are_kept(log: Log) -> None:
     for i in range(20):
         invite(log, "dave", str(i), log.given("dave", i, U))
-    fold = log.fold()
-    assert ([each.greeting for each in fold.invites()], texts(fold, "dave")) == (["19"], ["19"])
+    fold, kept = log.fold(), [str(i) for i in range(4, 20)]
+    assert ([each.greeting for each in fold.invites()], texts(fold, "dave")) == (["\n".join(kept)], kept)
+    assert not of(fold, "dave").is_contact
+
+
+def test_an_earlier_greeting_that_another_program_deleted_is_gone_alone(log: Log) -> None:
+    one = invite(log, "dave", "one", log.given("dave", 0, U))
+    invite(log, "dave", "two", log.given("dave", 0, U))
+    delete(log, ("r", one.id.hex()))
+    recovered(log, "dave", one)
+    assert [each.greeting for each in log.fold().invites()] == ["two"]
 
 
 def test_who_has_but_sent_an_invitation_is_no_contact(log: Log) -> None:

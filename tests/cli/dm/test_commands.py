@@ -107,7 +107,7 @@ def test_a_new_device_needs_the_key_alone(pair: Pair, tmp_path: Path) -> None:
     [
         (("send", "nobody", "x"), "no person named nobody is known"),
         (("send", "ab" * 32, "x"), "their mailbox is unknown"),
-        (("send", "bob", "x"), "no key to seal with"),
+        (("send", "bob", "x"), "no key to write to them with: add them first"),
         (("create",), "you have a mailbox already"),
         (("add", "bob", "--at", "http://127.0.0.1:1"), "--at: needs --mailbox"),
         (("retract", "bob"), "no such message"),

@@ -89,6 +89,32 @@ def test_whois_and_know_take_a_card(ada: Person, bob: Person) -> None:
     assert book_of(ada) == {"robert": identity_of(bob)}
 
 
+@pytest.mark.parametrize("pasted", [" {}", "<{}>\n", "‹{}›"])
+def test_a_pasted_card_may_have_space_and_brackets_around_it(ada: Person, bob: Person, pasted: str) -> None:
+    link = pasted.format(card_of(bob))
+    assert ada.ask_json("me", "whois", link)[0]["source"] == "card"
+    ada.ask("dm", "add", link)
+    ada.ask("me", "know", "robert", link)
+    assert "robert" in book_of(ada)
+
+
+def test_a_group_on_another_node_is_confirmed_by_naming_its_node(ada: Person, tmp_path: Path) -> None:
+    ada.ask("group", "create", "plans")
+    group, url = ada.ask_json("group", "list")[0]["enclave"], profiles.read(ada.config)["default"]["node"]
+    with RunningNode(tmp_path / "other") as other:
+        bob = with_store(tmp_path / "bob", other.url, "Bob")
+        ada.ask("group", "invite", "plans", card_of(bob))
+        assert f"enc group add NAME {group} --at URL" in bob.ask("group", "invitations").stderr
+        bob.ask("me", "know", "ada", card_of(ada))
+        told = bob.ask("group", "invitations").stderr
+        assert f"if the group is on another node: enc group add NAME {group} --at {url} (the node of ada)" in told
+        assert "enc group add NAME" in bob.refused("group", "accept", "plans", group, code=2)["message"]
+        bob.ask("group", "add", "plans", group, "--at", url)
+        (invitation,) = bob.ask_json("group", "invitations")
+        assert invitation["is_confirmed"]
+        bob.ask("group", "accept", "plans", group)
+
+
 def test_a_card_takes_over_no_name(ada: Person, bob: Person, tmp_path: Path) -> None:
     eve = Identity.new()
     link = sign_card(eve, "BOB", now_ms(), {})

@@ -106,7 +106,8 @@ def test_without_the_node_names_stay_usable_and_are_synced_later(tmp_path: Path)
     listed = phone.ask("me", "contacts")
     assert "bob" in listed.stdout
     assert "names are not synced with your other devices: cannot reach" in listed.stderr
-    phone.ask("me", "know", "carol", identity_of(phone))
+    known = phone.ask("me", "know", "carol", identity_of(phone))
+    assert known.stderr.count("names are not synced") == 1
     phone.ask("group", "add", "plans", GROUP)
     assert set(book_of(phone)) == {"bob", "carol"}
     assert phone.refused("me", "sync", code=3)["code"] == "UNREACHABLE"
@@ -114,6 +115,18 @@ def test_without_the_node_names_stay_usable_and_are_synced_later(tmp_path: Path)
         assert phone.ask_json("me", "sync") == [{"received": 0, "sent": 2}]
         assert set(book_of(ada)) == {"bob", "carol"}
         assert phone.ask("me", "contacts").stderr == ""
+
+
+def test_a_second_device_at_another_node_is_told_to_check_the_node(ada: Person, tmp_path: Path) -> None:
+    with RunningNode(tmp_path / "other") as other:
+        phone = device_of(ada, tmp_path / "phone", node=other.url)
+        listed = phone.ask("me", "contacts")
+        refused = phone.refused("dm", "status", code=2)["message"]
+    assert listed.stdout == ""
+    assert f"no personal store of yours was found at {other.url}. If you have one on another node" in listed.stderr
+    assert f"no mailbox of yours was found at {other.url}. If you have one on another node" in refused
+    assert "enc config set node URL" in refused
+    assert ada.ask("me", "contacts").stderr == "your address book is empty\n"
 
 
 def test_after_a_failure_other_commands_wait_before_they_sync_again(ada: Person, phone: Person) -> None:

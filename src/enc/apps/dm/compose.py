@@ -47,7 +47,9 @@ class Composer:
         """
         given = peer.given
         if given is None:
-            raise NoEpoch("the contact has given no key to seal with: wait until they write to you, or add them first")
+            raise NoEpoch(
+                _NO_KEY if peer.state == "FRIEND" else "you have no key to write to them with: add them first"
+            )
         seq = peer.next_seq(given.n)
         if seq > dm.MAX_SENDER_SEQ:
             raise NoEpoch(
@@ -96,6 +98,11 @@ class Composer:
         if brought is not None and peer.given is not None and brought[1:2] == (str(peer.given.n),):
             carried.append(brought)
         return [("r", ref.hex()), *([(FROM_TAG, peer.identity.hex()), *carried] if carried else [])]
+
+
+_NO_KEY = (
+    "they have not answered yet: you can send messages once they have accepted your invitation, or have written to you"
+)
 
 
 def decline_tags(peer: Peer, invite: bytes) -> TagList:

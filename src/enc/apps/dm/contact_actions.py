@@ -1,13 +1,14 @@
 """Contacts of a mailbox: adding, accepting, blocking, and new epochs for them."""
 
 from enc.apps.dm.compose import TagList, check_text, decline_tags
-from enc.apps.dm.errors import UnknownContact
+from enc.apps.dm.errors import NoEpoch, NoPlace, UnknownContact
 from enc.apps.dm.mailbox_reader import MailboxReader
-from enc.apps.dm.peer import ContactState, Peer
+from enc.apps.dm.peer import MAX_OPEN_INVITES, ContactState, Peer
 from enc.apps.dm.records import CopyKind, CopyRecord
 from enc.apps.people.address_book import Place
+from enc.client import Distrust
 from enc.client.enclave.writes import Id, as_bytes
-from enc.core.errors import Unauthorized
+from enc.core.errors import MisuseError, PeerError, Unauthorized, WorldError
 from enc.core.sealed_forms import dm
 
 
@@ -17,7 +18,8 @@ class ContactActions(MailboxReader):
         accepted.
 
         A former contact may have removed you since, so they are invited again; errors of their node
-        are raised.
+        are raised. Raise NoEpoch if they have accepted but the greeting cannot be sealed for them
+        yet.
         """
         check_text(greeting, is_greeting=True)
         peer = self._known(who)
@@ -32,10 +34,15 @@ class ContactActions(MailboxReader):
             self._outbox.note(peer, place)
         if not is_answer or greeting:
             self._introduce(peer, place, greeting)
+        else:
+            self._give_epoch(peer, place)
         self.sync()
 
     def accept(self, who: Id, place: Place | None = None) -> None:
-        """Make a person who has invited you a contact. They learn of it by your first message."""
+        """Make a person who has invited you a contact, and send them the key to write with.
+
+        If that cannot be delivered now, your first message brings it.
+        """
         if self._known(who).given is None:
             raise UnknownContact(f"{as_bytes(who, 'identity').hex()} has not invited you: add them instead")
         self.add(who, place)
@@ -49,6 +56,15 @@ class ContactActions(MailboxReader):
         elif peer.own.n < 0:  # blocked before any epoch, interrupted, or moved by another program
             self._rotate(peer)
 
+    def _give_epoch(self, peer: Peer, place: Place | None) -> None:
+        """Send the current epoch, if their node accepts it now: they can then write at once."""
+        try:
+            self._outbox.post(peer, record_at(place, kind="place"), "send")
+        except Distrust:
+            raise
+        except (NoPlace, PeerError, WorldError):
+            return
+
     def _introduce(self, peer: Peer, place: Place | None, greeting: str) -> None:
         """Send an invitation, or a message if they have you as a contact already.
 
@@ -56,6 +72,7 @@ class ContactActions(MailboxReader):
         contact, so a message is tried first.
         """
         if peer.given is None:
+            _check_unanswered(peer)
             try:
                 self._outbox.post(peer, record_at(place, kind="invite", text=greeting), "send")
             except Unauthorized as refusal:
@@ -63,15 +80,25 @@ class ContactActions(MailboxReader):
                     self._outbox.post(peer, record_at(place, kind="place"), "send")
                 except Unauthorized:
                     raise refusal from None
+                self._greet(peer, place, greeting)
             return
         try:
             self._outbox.post(peer, record_at(place, kind="place"), "send")
         except Unauthorized:
             self._outbox.post(peer, record_at(place, kind="invite", text=greeting), "send")
         else:
-            self.sync()
-            if greeting:
-                self._outbox.post(peer, record_at(place, text=greeting), "send")
+            self._greet(peer, place, greeting)
+
+    def _greet(self, peer: Peer, place: Place | None, greeting: str) -> None:
+        """Send a greeting as a message to a person who has you as a contact."""
+        self.sync()
+        if greeting and peer.given is None:
+            raise NoEpoch(
+                "they have you as a contact, but have sent no key to write with yet: the greeting was not sent; "
+                "wait until they write to you"
+            )
+        if greeting:
+            self._outbox.post(peer, record_at(place, text=greeting), "send")
 
     def decline(self, who: Id) -> None:
         """Delete a person's invitation."""
@@ -124,6 +151,13 @@ class ContactActions(MailboxReader):
     def _delete(self, tags: TagList) -> None:
         self.enclave.commit("Delete", {"reason": "moderator"}, tags=tags)
         self.sync()
+
+
+def _check_unanswered(peer: Peer) -> None:
+    """Raise MisuseError if the recipient would drop an earlier invitation for the next one."""
+    sent = sum(record.kind == "invite" and record.state == "delivered" for record in peer.records.values())
+    if sent >= MAX_OPEN_INVITES:
+        raise MisuseError(f"{sent} invitations to {peer.identity.hex()} are not answered: nothing was sent")
 
 
 def record_at(place: Place | None, kind: CopyKind = "message", text: str = "") -> CopyRecord:

@@ -148,7 +148,7 @@ class MailboxFold:
             peer.delivered, peer.unblocked_seq = -1, event.seq
         peer.state = to
         if to != "OUTSIDER":  # answered
-            peer.invite = None
+            peer.open_invites.clear()
         if "epoch" in content:
             self._own_epoch(event, peer, content["epoch"])
         return []
@@ -212,8 +212,7 @@ class MailboxFold:
             raise NotAllowed("invite: accepted only from a stranger, while the gate is open")
         greeting = self._claims.greeting(event.content or "", event.from_)
         self._claims.mailbox(event, peer)
-        peer.drop_invite()  # a stranger's latest one counts
-        peer.invite = Invite(event.id, event.timestamp, event.from_, greeting)
+        peer.add_invite(Invite(event.id, event.timestamp, event.from_, greeting))
         entry = ThreadEntry(event.timestamp, event.id, event.from_, greeting, "received", kind="invite", ref=event.id)
         peer.entries[event.id] = entry
         return [(event.from_, event.id)]
@@ -284,6 +283,7 @@ class MailboxFold:
             if peer.invite is not None and peer.invite.id == target:
                 peer.decline(event.seq)
             if target in peer.entries and target not in peer.records:
+                peer.open_invites = [each for each in peer.open_invites if each.id != target]
                 del peer.entries[target]
                 return [(peer.identity, target)]
         return []

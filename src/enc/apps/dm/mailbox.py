@@ -100,7 +100,7 @@ class Mailbox(ContactActions):
         peer = self._known(who)
         if ref not in peer.entries or ref in peer.records:
             raise NoSuchMessage("ref: not a message of theirs")
-        if peer.invite is not None and peer.invite.id == ref:
+        if any(invite.id == ref for invite in peer.open_invites):
             self._delete(decline_tags(peer, ref))
             return
         item = self.enclave.event(ref)

@@ -4,17 +4,21 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from enc.apps.dm.epochs import GivenEpoch, OwnEpochs
 from enc.apps.dm.records import CopyRecord
 from enc.apps.dm.thread import ThreadEntry
 from enc.apps.people.address_book import Place
 
+MAX_OPEN_INVITES = 16
+"""Unanswered invitations that are kept of one stranger: the newest."""
+
 ContactState = Literal["OUTSIDER", "OWNER", "FRIEND", "BLOCKED"]
 
 
 class Invite(Struct, frozen=True):
-    """A stranger's request to become a contact."""
+    """A stranger's request to become a contact: the latest. `greeting`: those of all, a line each."""
 
     id: bytes
     at: int
@@ -48,7 +52,8 @@ class Peer:
     """Where their mailbox is: `place` is from the owner's newest copy, this is from their
     events.
     """
-    invite: Invite | None = field(default=None, repr=False)
+    open_invites: list[Invite] = field(default_factory=list, repr=False)
+    """Those not answered, the oldest first."""
     entries: dict[bytes, ThreadEntry] = field(default_factory=dict, repr=False)
     """By `ref`."""
     records: dict[bytes, CopyRecord] = field(default_factory=dict, repr=False)
@@ -73,18 +78,28 @@ class Peer:
         """Forget all their claims, as on a device that never saw the invitation."""
         self.reset_mailbox(seq)
         self.claimed_place = None
-        self.drop_invite()
+        for invite in self.open_invites:
+            self.entries.pop(invite.id, None)
+        self.open_invites.clear()
 
-    def drop_invite(self) -> None:
-        """Drop an invitation that was not answered."""
-        if self.invite is not None:
-            self.entries.pop(self.invite.id, None)
-        self.invite = None
+    @property
+    def invite(self) -> Invite | None:
+        """Return the latest invitation that was not answered, with the greetings of all of them."""
+        if not self.open_invites:
+            return None
+        return replace(
+            self.open_invites[-1], greeting="\n".join(each.greeting for each in self.open_invites if each.greeting)
+        )
+
+    def add_invite(self, invite: Invite) -> None:
+        self.open_invites.append(invite)
+        if len(self.open_invites) > MAX_OPEN_INVITES:
+            self.entries.pop(self.open_invites.pop(0).id, None)
 
     @property
     def is_contact(self) -> bool:
         """Whether there is, or was, more than an unanswered invitation."""
-        waiting = 0 if self.invite is None else self.invite.id in self.entries
+        waiting = sum(invite.id in self.entries for invite in self.open_invites)
         return self.state != "OUTSIDER" or len(self.entries) > waiting
 
     @property

@@ -9,7 +9,7 @@ from msgspec import Struct
 
 from enc.apps.people.address_book import AddressBook, Contact, Place
 from enc.apps.people.contact_card import ContactCard, check_nodes, parse_card
-from enc.apps.people.names import check_name, folded, is_key, is_link
+from enc.apps.people.names import bare_link, check_name, folded, is_key, is_link
 from enc.client import Client
 from enc.client.enclave.writes import Id, as_bytes
 from enc.core.errors import IdentityNotFound, MisuseError, PeerError
@@ -78,7 +78,7 @@ def find(word: Id, book: AddressBook | None, client: Client | None = None) -> Pe
 
 def _of_card(link: str, book: AddressBook | None, client: Client | None) -> Person:
     """Return the person of a card: under your own name for the key, if you have one."""
-    card = parse_card(link.strip(), now_ms())
+    card = parse_card(bare_link(link), now_ms())
     check_nodes(card, client.url if client is not None else "")
     kept = book.of(card.key) if book is not None else None
     places = card.places if kept is None else newer_places(kept, card)

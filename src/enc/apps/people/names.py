@@ -1,5 +1,6 @@
 """Names that a user gives to people and groups."""
 
+import string
 import unicodedata
 
 from enc.core.errors import MisuseError
@@ -21,7 +22,7 @@ def check_name(name: str) -> str:
     name = name.strip()
     if not 0 < len(name) <= MAX_NAME or not name.isprintable():
         raise MisuseError(f"name: expected 1 to {MAX_NAME} printable characters")
-    if is_key(name) or name.startswith(("-", SCHEME)):
+    if is_key(name) or name.startswith("-") or is_link(name):
         raise MisuseError("name: must not look like a key, a link or a flag")
     return name
 
@@ -31,5 +32,10 @@ def is_key(text: str) -> bool:
 
 
 def is_link(word: str) -> bool:
-    """Return whether a word is an `enc:` link, of whatever kind."""
-    return word.startswith(SCHEME)
+    """Return whether a word is an `enc:` link, of whatever kind, as it was pasted."""
+    return bare_link(word).startswith(SCHEME)
+
+
+def bare_link(word: str) -> str:
+    """Return a pasted link without surrounding white space and angle brackets."""
+    return word.strip(string.whitespace + "<>‹›\u00a0")

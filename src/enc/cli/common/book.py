@@ -20,17 +20,17 @@ PAUSE_MS = 60_000
 def open_book(ctx: "CommandContext", *, listing: bool = False) -> Iterator["AddressBook"]:
     """Yield the address book, synced before the block and, if it changes the book, after it.
 
-    A sync that fails does not fail the command: the copy on this machine is used, and the next command
-    tries again. `listing`: the command is about the book itself, so it tries even soon after a failure,
-    and does not ask for a passphrase.
+    A sync that fails does not fail the command, and is not repeated by it: the copy on this machine is used,
+    and the next command tries again. `listing`: the command is about the book itself, so it tries even soon
+    after a failure, and does not ask for a passphrase.
     """
     from enc.apps import AddressBook
 
     book = AddressBook()
-    _try_sync(ctx, book, now=listing, asks=not listing)
+    has_failed = not _try_sync(ctx, book, now=listing, asks=not listing)
     before = book.contents()
     yield book
-    if book.contents() != before:
+    if book.contents() != before and not has_failed:
         _try_sync(ctx, book, now=True, asks=not listing)
 
 
@@ -59,14 +59,15 @@ def sync(ctx: "CommandContext", book: "AddressBook", identity: "Identity") -> "S
         return sync_book(Personal.find(client, book=book), book)
 
 
-def _try_sync(ctx: "CommandContext", book: "AddressBook", *, now: bool, asks: bool) -> None:
+def _try_sync(ctx: "CommandContext", book: "AddressBook", *, now: bool, asks: bool) -> bool:
+    """Sync the book, unless that must wait; return False if it failed."""
     from enc.apps.personal.book_sync import is_paused, pause_sync
     from enc.apps.personal.send_notice import NoPersonalStore
     from enc.cli.common.failures import is_distrust
 
     identity = _identity(ctx, asks)
     if identity is None or (not now and is_paused(book, identity.public, PAUSE_MS)):
-        return
+        return True
     try:
         sync(ctx, book, identity)
     except NoPersonalStore:
@@ -77,6 +78,8 @@ def _try_sync(ctx: "CommandContext", book: "AddressBook", *, now: bool, asks: bo
         pause_sync(book, identity.public, PAUSE_MS)
         if isinstance(e, MisuseError) or book.own(identity.public, "personal") is not None:
             ctx.note(f"names are not synced with your other devices: {e.message}; later commands try again")
+        return False
+    return True
 
 
 def _identity(ctx: "CommandContext", asks: bool) -> "Identity | None":

@@ -125,6 +125,8 @@ def find_mailbox(client: "Client", book: "AddressBook") -> "Mailbox":
     try:
         return Mailbox.find(client, book=book)
     except NoPlace:
+        where = f"at {client.url}" if client.url else "in the registry"
         raise MisuseError(
-            "you have no mailbox yet: `enc dm create` makes one, `enc dm use ID` uses an existing one"
+            f"no mailbox of yours was found {where}. If you have one on another node, run `enc config set node URL`; "
+            "`enc dm use ID` uses one on this node; otherwise `enc dm create` makes one"
         ) from None

@@ -15,6 +15,7 @@ from enc.core.errors import MisuseError
 
 if TYPE_CHECKING:
     from enc.apps.group import Invitation
+    from enc.apps.people.address_book import AddressBook
 
 app = typer.Typer()
 PANEL = "Joining and leaving"
@@ -80,7 +81,8 @@ Store = Annotated[
 def invitations(ctx: CommandContext, store: Store = None) -> None:
     """List invitations to groups in your personal store, each verified in the group's log.
 
-    A pending invitation is not proved; the command prints why. To delete it, run `enc me dismiss` with its seq from
+    A pending invitation is not proved; the command prints why. If the group is on another node, `enc group add` with
+    that node's URL lets it be verified. To delete it, run `enc me dismiss` with its seq from
     `enc me notices`.
     """
     from enc.apps.group import invitations_in
@@ -109,6 +111,18 @@ def invitations(ctx: CommandContext, store: Store = None) -> None:
         ctx.note(f"{len(found) - len(shown)} more are refuted: enc me notices deletes them")
     if not all(each.is_confirmed for each in shown):
         ctx.note("not proved: they cannot be accepted; to delete one: enc me dismiss, with its seq from enc me notices")
+    for each in shown:
+        if not each.is_confirmed and book.node_of(each.enclave) is None:
+            ctx.note(_way_to_confirm(each, book))
+
+
+def _way_to_confirm(invitation: "Invitation", book: "AddressBook") -> str:
+    """Return how to confirm an invitation to a group on another node: that of its author, if the book has it."""
+    inviter = book.of(invitation.inviter)
+    nodes = {place.node: None for place in inviter.places.values() if place.node} if inviter is not None else {}
+    at, whose = (next(iter(nodes)), f" (the node of {inviter.name})") if inviter is not None and nodes else ("URL", "")
+    command_line = f"enc group add NAME {invitation.enclave.hex()} --at {at}"
+    return f"if the group is on another node: {command_line}{whose}, then enc group invitations again"
 
 
 def _shown(invitation: "Invitation") -> "Invitation":
@@ -135,9 +149,10 @@ def accept(
         found = [each for each in invitations if each.enclave == wanted]
         invitation = next((each for each in reversed(found) if each.is_confirmed), None)
         if invitation is None:
-            raise MisuseError(
-                f"no confirmed invitation: {found[-1].why if found else 'there is no invitation to that group'}"
-            )
+            if not found:
+                raise MisuseError("no confirmed invitation: there is no invitation to that group")
+            way = "" if book.node_of(wanted) else f"; {_way_to_confirm(found[-1], book)}"
+            raise MisuseError(f"no confirmed invitation: {found[-1].why}{way}")
         group = Group(client, client.enclave(invitation.enclave, at=book.node_of(invitation.enclave)))
         group.accept(invitation)
         book.put_group(name, Place(group.id, group.enclave.url))

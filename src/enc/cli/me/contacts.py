@@ -14,7 +14,7 @@ from enc.cli.me.context import Who, Yes, checked_card, keep_card, resolve_person
 from enc.core.errors import MisuseError
 
 if TYPE_CHECKING:
-    from enc.apps.people.address_book import Contact
+    from enc.apps.people.address_book import AddressBook, Contact
 
 app = typer.Typer()
 
@@ -23,7 +23,24 @@ app = typer.Typer()
 def contacts(ctx: CommandContext) -> None:
     """List the people in your address book. Works offline, with the copy on this machine."""
     with open_book(ctx, listing=True) as book:
-        ctx.rows(("name", "identity", "enclaves"), map(_row, book.contacts()))
+        found = book.contacts()
+        ctx.rows(("name", "identity", "enclaves"), map(_row, found))
+        if not found:
+            _note_empty(ctx, book)
+
+
+def _note_empty(ctx: CommandContext, book: "AddressBook") -> None:
+    """Explain an empty address book: on a new device, the node may be the wrong one."""
+    node, has_identity = ctx.settings.values["node"].value, ctx.settings.values["identity"].value is not None
+    identity = ctx.identity_at_hand() if has_identity else None
+    if identity is None or book.own(identity.public, "personal") is not None:
+        ctx.note("your address book is empty")
+        return
+    where = f"at {node}" if node else "in the registry"
+    ctx.note(
+        f"your address book is empty: no personal store of yours was found {where}. "
+        "If you have one on another node, run `enc config set node URL`; otherwise `enc me create` makes one"
+    )
 
 
 def _wire(contact: "Contact") -> dict[str, Any]:

@@ -85,9 +85,10 @@ def resolve_person(
 def checked_card(ctx: CommandContext, link: str) -> "ContactCard":
     """Return the card in a link; raise InvalidCard if it is not valid, or names a private node."""
     from enc.apps.people.contact_card import check_nodes, parse_card
+    from enc.apps.people.names import bare_link
     from enc.runtime.clock import now_ms
 
-    card = parse_card(link.strip(), now_ms())
+    card = parse_card(bare_link(link), now_ms())
     check_nodes(card, ctx.settings.values["node"].value or "")
     return card
 
