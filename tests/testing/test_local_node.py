@@ -109,6 +109,23 @@ def test_a_folder_keeps_the_store(tmp_path: Path) -> None:
     assert (tmp_path / "node" / "enc.db").stat().st_size > 0
 
 
+def test_a_folder_opens_again_as_the_same_node(tmp_path: Path) -> None:
+    with local_node(folder=tmp_path / "node") as node, node.client(ADA) as ada:
+        notes, key = ada.create("notes"), node.identity.public
+        notes.commit("note", "one")
+        node.tick(86_400_000)
+        notes.commit("note", "two")
+        registry, then = node.registry, node.network.now()
+    assert (tmp_path / "node" / "node.key").stat().st_mode & 0o777 == 0o600
+    with local_node(folder=tmp_path / "node") as node, node.client(ADA) as ada:
+        assert node.identity.public == key
+        assert node.network.now() == then
+        notes = ada.enclave(notes.id)
+        notes.commit("note", "three")
+        assert [item.content for item in notes.query(type="note")] == ["one", "two", "three"]
+        assert node.registry == registry
+
+
 def test_an_enclave_moves_and_a_registry_finds_it(tmp_path: Path) -> None:
     with local_node("registry.test") as home, local_node("b.test", network=home.network) as new:
         registry, network = home.registry, home.network
