@@ -11,8 +11,8 @@ from websockets.exceptions import ConnectionClosedError
 
 from enc.client import ClientSettings, TimedOut, Unreachable
 from enc.client.verify.pins import MemoryPins
-from enc.core.errors import EventPending, Unauthorized
-from enc.testing import Clock, Identities, LocalNetwork, local_node
+from enc.core.errors import EventPending, MisuseError, Unauthorized
+from enc.testing import Clock, Identities, LocalNetwork, LocalNode, local_node
 from enc.testing.clock import START
 
 ADA, BOB = Identities()["ada"], Identities()["bob"]
@@ -75,6 +75,14 @@ def test_only_the_test_advances_the_clock_of_nodes_and_clients() -> None:
         assert notes.proof(note.id, wait=False).status == "active"
         node.tick(30 * 86_400_000)
         assert notes.commit("note", "two").timestamp == START + 10_005 + 30 * 86_400_000
+
+
+@pytest.mark.parametrize("ms", [1.5, -1, "1000"])
+def test_the_clock_advances_by_whole_milliseconds(node: LocalNode, ms: Any) -> None:
+    with pytest.raises(MisuseError, match="tick: expected milliseconds as an integer of at least 0, not "):
+        node.tick(ms)
+    assert node.network.now() == START
+    assert node.network.monotonic() == Clock().monotonic
 
 
 def test_a_client_that_waits_takes_no_time() -> None:
