@@ -69,6 +69,16 @@ class CommandContext(Output):
                 self._identity = Identity.load(self.settings.get("identity"), passphrase.given())
         return self._identity
 
+    def public_key(self) -> bytes:
+        """Return the identity's public key. A sealed key file names it: nobody is asked for a passphrase."""
+        from enc.client import Identity, PassphraseNeeded
+
+        try:
+            self._identity = self._identity or Identity.load(self.settings.get("identity"), passphrase.given())
+        except PassphraseNeeded as e:
+            return bytes.fromhex(e.context["public"])
+        return self._identity.public
+
     @contextmanager
     def client(self, *, anonymous: bool = False) -> Iterator["Client"]:
         """Yield a client of the node that acts as the identity, or with `anonymous` as no one."""
