@@ -129,8 +129,12 @@ class CommandContext(Output):
         from enc.client.verify.pins import FilePins, default_directory
 
         pin = FilePins(default_directory()).load(enclave.id)
-        if pin is not None and pin.history.departure(enclave.sequencer()) is not None:
-            self.note(f"the enclave has left {enclave.url}, and its new node was not found")
+        move = None if pin is None else pin.history.departure(enclave.sequencer())
+        if move is not None:
+            self.note(
+                f"the enclave has left {enclave.url} for the node with the key {move.new_sequencer.hex()}, which may "
+                f"have newer events; to follow it: enc follow {enclave.hex} --at URL"
+            )
 
     def print_receipt(self, enclave: "Enclave", receipt: "Receipt") -> None:
         """Print the receipt of a commit."""
