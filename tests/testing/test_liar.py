@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from enc.client import Forgery
-from enc.core.errors import Unavailable
+from enc.core.errors import MisuseError, Unavailable
 from enc.testing import Identities, Liar, lying_node
 
 ADA = Identities()["ada"]
@@ -61,3 +61,9 @@ def test_its_clock_moves_with_the_network(liar: Liar) -> None:
         liar.network.tick(10_000)
         assert notes.proof(note.id, wait=False).status == "active"
         liar.network.sites.clear()
+
+
+@pytest.mark.parametrize("kind", ["Commit", "query", ""])
+def test_it_refuses_to_lie_in_an_unknown_kind_of_answer(liar: Liar, kind: str) -> None:
+    with pytest.raises(MisuseError, match=f"'{kind}' is not a kind of answer; expected one of info, .* Query, "):
+        liar.lie(kind, forge)

@@ -11,8 +11,8 @@ from websockets.exceptions import ConnectionClosedError
 
 from enc.client import ClientSettings, TimedOut, Unreachable
 from enc.client.verify.pins import MemoryPins
-from enc.core.errors import EventPending, Unauthorized
-from enc.testing import Clock, Identities, LocalNetwork, local_node
+from enc.core.errors import EventPending, MisuseError, Unauthorized
+from enc.testing import Clock, Identities, LocalNetwork, LocalNode, local_node
 from enc.testing.clock import START
 
 ADA, BOB = Identities()["ada"], Identities()["bob"]
@@ -77,6 +77,14 @@ def test_only_the_test_advances_the_clock_of_nodes_and_clients() -> None:
         assert notes.commit("note", "two").timestamp == START + 10_005 + 30 * 86_400_000
 
 
+@pytest.mark.parametrize("ms", [1.5, -1, "1000"])
+def test_the_clock_advances_by_whole_milliseconds(node: LocalNode, ms: Any) -> None:
+    with pytest.raises(MisuseError, match="tick: expected milliseconds as an integer of at least 0, not "):
+        node.tick(ms)
+    assert node.network.now() == START
+    assert node.network.monotonic() == Clock().monotonic
+
+
 def test_a_client_that_waits_takes_no_time() -> None:
     with local_node() as node, node.client(ADA) as ada:
         notes = ada.create("notes")
@@ -107,6 +115,23 @@ def test_a_folder_keeps_the_store(tmp_path: Path) -> None:
     with local_node(folder=tmp_path / "node") as node, node.client(ADA) as ada:
         ada.create("notes")
     assert (tmp_path / "node" / "enc.db").stat().st_size > 0
+
+
+def test_a_folder_opens_again_as_the_same_node(tmp_path: Path) -> None:
+    with local_node(folder=tmp_path / "node") as node, node.client(ADA) as ada:
+        notes, key = ada.create("notes"), node.identity.public
+        notes.commit("note", "one")
+        node.tick(86_400_000)
+        notes.commit("note", "two")
+        registry, then = node.registry, node.network.now()
+    assert (tmp_path / "node" / "node.key").stat().st_mode & 0o777 == 0o600
+    with local_node(folder=tmp_path / "node") as node, node.client(ADA) as ada:
+        assert node.identity.public == key
+        assert node.network.now() == then
+        notes = ada.enclave(notes.id)
+        notes.commit("note", "three")
+        assert [item.content for item in notes.query(type="note")] == ["one", "two", "three"]
+        assert node.registry == registry
 
 
 def test_an_enclave_moves_and_a_registry_finds_it(tmp_path: Path) -> None:

@@ -28,8 +28,10 @@ class Liar:
 
     def lie(self, kind: str, alter: Alter) -> None:
         """Alter answers of one kind before the node seals them: `info`, `sth`, `consistency`,
-        `Receipt`, `commits` (many in one request), `Event` of a subscription, or the type of a sealed
-        request, such as `Query`.
+        `Receipt` of a commit, `commits` (many in one request), `Event` of a subscription, or the type
+        of a sealed request: `Query`, `Pull`, `Inclusion_Proof`, `Bundle_Proof`, `State_Proof`,
+        `State_Batch`, `Checkpoint`, `Export`, `Deliveries`. MisuseError lists all kinds if this one is
+        unknown.
 
         `alter` gets the honest answer, or the error, as wire JSON. It alters it in place, returns
         another one, or raises an error, which the node then answers.

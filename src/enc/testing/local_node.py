@@ -18,10 +18,13 @@ from msgspec.json import encode
 
 from enc.client import AsyncClient, Client, Identity, Registry
 from enc.client.enclave.templates import template
+from enc.core.errors import EnclaveExists
 from enc.core.log.commit import build_manifest, wire_commit
 from enc.core.primitives.encoding import compact_json
+from enc.core.primitives.types import Commit
 from enc.node.assembly import Node
 from enc.node.config import NodeConfig, RegistrySettings
+from enc.node.ops import key_file
 from enc.node.store.sqlite.store import SqliteStore
 from enc.node.store.store_interface import Store
 from enc.testing.asgi_site import PATIENCE_S, AsgiSite
@@ -35,11 +38,10 @@ class LocalNode:
 
     def __init__(self, host: str, network: LocalNetwork, store: Store, folder: Path) -> None:
         self.url, self.network, self._host, self._store = f"http://{host}", network, host, store
-        self.identity = Identity.new()
-        self._manifest = build_manifest(
-            self.identity.key, compact_json(template("registry", self.identity.public)), network.now() + 60_000
-        )
-        registry = RegistrySettings(enclave=self._manifest.enclave.hex())
+        self.identity = Identity(key_file.load_or_create(folder / "node.key"))
+        if (missing := store.clock() - network.now()) > 0:  # the node would wait for the time that its store records
+            network.tick(missing)
+        registry = RegistrySettings(enclave=self._registry_manifest().enclave.hex())
         self._config = NodeConfig(data=str(folder), dev=True, registry=registry)
         self._is_ready, self._stop, self._failure = threading.Event(), asyncio.Event(), list[BaseException]()
         self._thread = threading.Thread(target=self._run, name=f"enc-{host}", daemon=True)
@@ -107,10 +109,17 @@ class LocalNode:
     @cached_property
     def registry(self) -> Registry:
         """A registry on this node, in which the node is registered; created at the first use."""
-        self.handle(httpx.Request("POST", self.url, content=encode(wire_commit(self._manifest)))).raise_for_status()
-        registry = Registry(url=self.url, enclave=self._manifest.enclave, seq_pub=self.identity.public)
+        manifest = self._registry_manifest()
+        answer = self.handle(httpx.Request("POST", self.url, content=encode(wire_commit(manifest))))
+        if answer.status_code != EnclaveExists.status:  # it does in a folder that is used again
+            answer.raise_for_status()
+        registry = Registry(url=self.url, enclave=manifest.enclave, seq_pub=self.identity.public)
         self.register(registry)
         return registry
+
+    def _registry_manifest(self) -> Commit:
+        content = compact_json(template("registry", self.identity.public))
+        return build_manifest(self.identity.key, content, self.network.now() + 60_000)
 
     def register(self, registry: Registry) -> None:
         """Register this node in a registry, also of another node."""
@@ -122,8 +131,11 @@ class LocalNode:
 def local_node(
     host: str = "node.test", *, network: LocalNetwork | None = None, folder: Path | None = None
 ) -> Iterator[LocalNode]:
-    """Run a node inside the block. `network`: that of other nodes; `folder`: keeps the node's store
-    in SQLite there, else it is in memory.
+    """Run a node inside the block. `network`: that of other nodes; `folder`: keeps the node's key, and
+    its store in SQLite, else it is in memory.
+
+    A second node with the same folder, once the first is closed, is the same node: the clock
+    continues at least at the time that the store has recorded.
     """
     with ExitStack() as stack:
         store: Store = MemoryStore()

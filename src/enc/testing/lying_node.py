@@ -13,14 +13,14 @@ import os
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from copy import deepcopy
-from typing import Any, Protocol
+from typing import Any, Protocol, get_args
 
 import httpx
 from msgspec.json import decode, encode
 from msgspec.structs import replace
 from starlette.requests import Request as HttpRequest
 
-from enc.core.errors import EncError, EnclaveNotFound
+from enc.core.errors import EncError, EnclaveNotFound, MisuseError
 from enc.core.log.commit import build_commit, check_commit, manifest_version, parse_commit
 from enc.core.log.event import finalize
 from enc.core.log.receipt import wire_receipt
@@ -31,7 +31,7 @@ from enc.core.primitives.sealing import NONCE_SIZE
 from enc.core.primitives.signing import PrivateKey
 from enc.core.primitives.types import Commit, Event, Receipt, TreeHead
 from enc.core.rules.policy_types import Effects
-from enc.core.session.envelope import answer_text, open_request, parse_request, seal_answer
+from enc.core.session.envelope import RequestType, answer_text, open_request, parse_request, seal_answer
 from enc.core.session.session import node_keys
 from enc.core.trees.merkle_log import Edge
 from enc.core.trees.tree_head import sign_head
@@ -56,6 +56,12 @@ LIMITS = {"commits_per_request": 256, "body": 2 << 20}
 """What /info says of its limits."""
 LOOKUPS = {"nodes": "seq_pub", "enclaves": "enclave_id", "resolve": "enclave_id", "identity": "id_pub"}
 """A registry's lookups, with the parameter of each."""
+KINDS = (
+    *("info", "sth", "consistency", "Receipt", "commits", "Event", "filter", "messages"),
+    *get_args(RequestType),
+    *LOOKUPS,
+)
+"""The kinds of answers that can be altered."""
 
 
 class Subscriber(Protocol):
@@ -99,7 +105,9 @@ class LyingNode:
 
     def lie(self, kind: str, alter: Alter) -> None:
         """Alter answers of this kind: `info`, `sth`, `consistency`, `Receipt`, `commits`, a sealed request's type; for
-        subscriptions: the `filter` to search by, an `Event`, or the `messages` of a Query."""
+        subscriptions: the `filter` to search by, an `Event`, or the `messages` of a Query; or a registry's lookup."""
+        if kind not in KINDS:
+            raise MisuseError(f"lie: {kind!r} is not a kind of answer; expected one of {', '.join(KINDS)}")
         self._lies[kind] = alter
 
     def be_honest(self) -> None:

@@ -269,6 +269,26 @@ def test_who_reads_from_a_node_that_was_left_is_told(place: Town, owner: Person)
     assert "the enclave has left" in owner.ask("query", *away).stderr
 
 
+def test_a_new_device_whose_profile_names_the_old_node_is_told_of_the_move(place: Town, owner: Person) -> None:
+    """It has no registry, and has seen nothing of the move before."""
+    enclave = owner.ask_json("config", "show")[0]["enclave"]["value"]
+    owner.ask("migrate", "--to", place.nodes["b"].url)
+    shutil.rmtree(owner.pins)
+    text = owner.config.read_text()
+    owner.config.write_text("\n".join(line for line in text.splitlines() if not line.startswith("registry")) + "\n")
+    assert owner.ask("query", "--type", "message").stderr == ""  # which shows no Migrate
+    key = place.nodes["b"].seq_pub.hex()
+    for _ in range(2):
+        (note,) = owner.ask("query").stderr.splitlines()
+        assert f"has left {place.nodes['a'].url} for the node with the key {key}," in note
+        assert note.endswith(f"to follow it: enc follow {enclave} --at URL")
+    assert owner.ask("query", "--json").stderr == ""
+    owner.ask("follow", enclave, "--at", place.nodes["b"].url)
+    result = owner.ask("query")
+    assert "Migrate" in result.stdout
+    assert result.stderr == ""
+
+
 def test_the_way_out_of_a_move_that_was_refused_after_all(place: Town, owner: Person, tmp_path: Path) -> None:
     """The node has an allowlist for imports, which clients cannot query."""
     with RunningNode(tmp_path / "node", env={"ENC_NODE_ADMISSION_CREATE": "allowlist"}) as node:

@@ -112,12 +112,18 @@ def test_a_passphrase_comes_from_the_environment(anybody: Person) -> None:
     assert "does not open" in anybody.refused("key", "show", ENC_PASSPHRASE="shut", code=MISUSE)["message"]
 
 
+def test_the_public_key_of_a_sealed_file_needs_no_passphrase(anybody: Person) -> None:
+    (made,) = anybody.ask_json("key", "new", ENC_PASSPHRASE="open sesame")
+    assert anybody.ask_json("key", "show") == [{"public": made["public"], "file": made["file"]}]
+    assert anybody.ask_json("queue", "list") == []
+    anybody.key().write_text(anybody.key().read_text().replace(made["public"], "12"))
+    assert "public" in anybody.refused("key", "show", code=MISUSE)["message"]
+
+
 def test_without_a_terminal_nothing_is_asked(anybody: Person) -> None:
     anybody.ask("key", "new", ENC_PASSPHRASE="open sesame")
-    assert (
-        "set ENC_PASSPHRASE or ENC_PASSPHRASE_COMMAND, or use a terminal"
-        in anybody.refused("key", "show", code=MISUSE)["message"]
-    )
+    refused = anybody.refused("key", "export", "-", code=MISUSE)
+    assert "set ENC_PASSPHRASE or ENC_PASSPHRASE_COMMAND, or use a terminal" in refused["message"]
     error = anybody.refused("key", "new", "other.key", "--passphrase", code=MISUSE)
     assert error["message"] == "to seal a key with a passphrase, set ENC_PASSPHRASE or use a terminal"
     assert not (anybody.home / "other.key").exists()

@@ -8,6 +8,7 @@ import pytest
 
 from enc.client import Row
 from enc.client.enclave.table import TableState
+from enc.client.enclave.table_file import TableFile
 from enc.core.errors import MisuseError, Unavailable
 from tests.client.migration.moving import AT_B, Moving
 from tests.client.scene import Scene
@@ -168,6 +169,29 @@ def test_a_table_that_cannot_be_saved_stays_as_it_was(scene: Scene, tmp_path: Pa
         table.refresh()
     assert (len(table.rows), table.seq) == (0, -1)
     table.close()
+
+
+@pytest.mark.parametrize("name", ["rows.db", None])
+def test_a_closed_table_keeps_its_rows_and_folds_nothing(scene: Scene, tmp_path: Path, name: str | None) -> None:
+    table = scene.enclave.table("message", db=name and tmp_path / name)
+    table.refresh()
+    table.close()
+    scene.enclave.commit("message", "five")
+    with pytest.raises(MisuseError, match="the table is closed"):
+        table.refresh()
+    with pytest.raises(MisuseError, match="the table is closed"):
+        next(table.changes())
+    assert len(table.rows) == 4
+    table.close()
+
+
+def test_a_table_that_is_closed_during_a_refresh_saves_nothing(scene: Scene, tmp_path: Path) -> None:
+    state = TableState("message", (), -1, TableFile(tmp_path / "rows.db", scene.enclave.id, ["message"]))
+    items = list(scene.enclave.query())
+    state.close()
+    with pytest.raises(MisuseError, match="the table is closed"):
+        state.take(items)
+    assert (len(state.rows), state.seq) == (0, -1)
 
 
 def test_a_table_of_many_pages(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:

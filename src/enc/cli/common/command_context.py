@@ -69,6 +69,16 @@ class CommandContext(Output):
                 self._identity = Identity.load(self.settings.get("identity"), passphrase.given())
         return self._identity
 
+    def public_key(self) -> bytes:
+        """Return the identity's public key. A sealed key file names it: nobody is asked for a passphrase."""
+        from enc.client import Identity, PassphraseNeeded
+
+        try:
+            self._identity = self._identity or Identity.load(self.settings.get("identity"), passphrase.given())
+        except PassphraseNeeded as e:
+            return bytes.fromhex(e.context["public"])
+        return self._identity.public
+
     @contextmanager
     def client(self, *, anonymous: bool = False) -> Iterator["Client"]:
         """Yield a client of the node that acts as the identity, or with `anonymous` as no one."""
@@ -119,8 +129,12 @@ class CommandContext(Output):
         from enc.client.verify.pins import FilePins, default_directory
 
         pin = FilePins(default_directory()).load(enclave.id)
-        if pin is not None and pin.history.departure(enclave.sequencer()) is not None:
-            self.note(f"the enclave has left {enclave.url}, and its new node was not found")
+        move = None if pin is None else pin.history.departure(enclave.sequencer())
+        if move is not None:
+            self.note(
+                f"the enclave has left {enclave.url} for the node with the key {move.new_sequencer.hex()}, which may "
+                f"have newer events; to follow it: enc follow {enclave.hex} --at URL"
+            )
 
     def print_receipt(self, enclave: "Enclave", receipt: "Receipt") -> None:
         """Print the receipt of a commit."""

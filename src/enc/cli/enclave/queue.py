@@ -55,7 +55,7 @@ def _path(given: Path | None) -> Path:
 def _open(ctx: CommandContext, given: Path | None) -> "Iterator[QueueFile]":
     from enc.client.commit_queue.queue_file import QueueFile
 
-    file = QueueFile(_path(given), ctx.identity().public)
+    file = QueueFile(_path(given), ctx.public_key())
     try:
         yield file
     finally:

@@ -55,9 +55,9 @@ def new(ctx: CommandContext, file: KeyFile = None, name: Name = "default", seal:
 
 @command(app, "enc key show", flags=("identity", *PROFILE))
 def show(ctx: CommandContext) -> None:
-    """Print your public key: the identity that others grant rights to and look up."""
-    identity, path = ctx.identity(), ctx.settings.get("identity")
-    ctx.emit({"public": identity.hex, "file": path}, identity.hex)
+    """Print your public key: the identity that others grant rights to and look up. Asks for no passphrase."""
+    public, path = ctx.public_key().hex(), ctx.settings.get("identity")
+    ctx.emit({"public": public, "file": path}, public)
 
 
 @command(

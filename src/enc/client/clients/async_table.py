@@ -56,7 +56,7 @@ class AsyncTable:
 
     async def refresh(self) -> Mapping[bytes, Row]:
         """Fold all stored events after `seq`, and return the rows."""
-        self._check_is_not_live()
+        self._check_is_ready()
         async for _ in self._stored():
             pass
         return self.rows
@@ -66,7 +66,7 @@ class AsyncTable:
 
         Each is folded, and saved, before it is yielded. Raises what a subscription raises.
         """
-        self._check_is_not_live()
+        self._check_is_ready()
         async for stored in self._stored():
             for change in stored:
                 yield change
@@ -94,7 +94,8 @@ class AsyncTable:
         found: list[Change] = await self._run(work(lambda: self._state.take(items)))
         return found
 
-    def _check_is_not_live(self) -> None:
+    def _check_is_ready(self) -> None:
+        self._state.check_is_open()
         if self._live is not None:
             raise MisuseError("the table is live already: read its rows")
 

@@ -56,7 +56,7 @@ class Table:
 
     def refresh(self) -> Mapping[bytes, Row]:
         """Fold all stored events after `seq`, and return the rows."""
-        self._check_is_not_live()
+        self._check_is_ready()
         for _ in self._stored():
             pass
         return self.rows
@@ -66,7 +66,7 @@ class Table:
 
         Each is folded, and saved, before it is yielded. Raises what a subscription raises.
         """
-        self._check_is_not_live()
+        self._check_is_ready()
         for stored in self._stored():
             yield from stored
         with self._subscribe(type=self._state.all_types, after=self.seq) as live:
@@ -92,7 +92,8 @@ class Table:
         found: list[Change] = self._run(work(lambda: self._state.take(items)))
         return found
 
-    def _check_is_not_live(self) -> None:
+    def _check_is_ready(self) -> None:
+        self._state.check_is_open()
         if self._live is not None:
             raise MisuseError("the table is live already: read its rows")
 

@@ -110,7 +110,7 @@ class TableState:
         self.rows: Mapping[bytes, Row] = _Rows(self._all, self._invalid)
         """By id."""
         self.invalid: Mapping[bytes, Row] = MappingProxyType(self._invalid)
-        self._store, self._lock = store, Lock()
+        self._store, self._lock, self._is_closed = store, Lock(), False
 
     @property
     def all_types(self) -> list[str]:
@@ -126,6 +126,7 @@ class TableState:
                     changes += self._fold(item, staged)
                     seq = item.seq
             if self._store is not None and seq > self.seq:
+                self.check_is_open()
                 self._store.save(staged, self.seq, seq)
             for id_, row in staged.items():
                 self._put(id_, row)
@@ -163,9 +164,15 @@ class TableState:
         found = self.schemas.violations(row.type, row.content)
         return replace(row, violations=("the content was erased, or you may not read it",) if found is None else found)
 
+    def check_is_open(self) -> None:
+        if self._is_closed:
+            raise MisuseError("the table is closed")
+
     def close(self) -> None:
-        if self._store is not None:
-            self._store.close()
+        with self._lock:
+            self._is_closed = True
+            if self._store is not None:
+                self._store.close()
 
 
 def _changes(before: Row | None, after: Row | None) -> list[Change]:

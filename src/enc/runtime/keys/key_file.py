@@ -39,7 +39,11 @@ _BARE = re.compile(rb"[0-9a-fA-F]{64}\s*")
 
 
 class PassphraseNeeded(MisuseError):
-    """The key file is sealed and no passphrase was given: ask for it."""
+    """The key file is sealed and no passphrase was given: ask for it. `context["public"]`: the public
+    key that the file names, in hex.
+    """
+
+    fields = ("public",)
 
 
 class WrongPassphrase(MisuseError):
@@ -93,7 +97,7 @@ def parse_key(path: Path, raw: bytes, passphrase: str | None) -> PrivateKey:
         )
     try:
         body = _read(raw)
-        secret = _unseal(path, body.kdf, body.sealed, passphrase) if body.kdf else unhex(body.secret, 32, "secret")
+        secret = _unseal(path, body, body.kdf, passphrase) if body.kdf else unhex(body.secret, 32, "secret")
     except PeerError as e:
         refuse(path, f"is not a complete key file, restore it from a copy: {e.message}")
     key = _key(secret)
@@ -122,14 +126,15 @@ def _read(raw: bytes) -> _Body:
     return body
 
 
-def _unseal(path: Path, kdf: _Kdf, sealed: str | None, passphrase: str | None) -> bytes:
+def _unseal(path: Path, body: _Body, kdf: _Kdf, passphrase: str | None) -> bytes:
     """Return the secret. Does every cheap check before it needs the passphrase and runs scrypt."""
     _check_cost(kdf)
-    box = unb64(sealed, "sealed")
+    box = unb64(body.sealed, "sealed")
     if len(box) != NONCE_SIZE + 32 + TAG_SIZE:
         raise InvalidCommit("sealed: not the length of a sealed secret")
     if passphrase is None:
-        raise PassphraseNeeded(f"{path}: is sealed; give its passphrase")
+        public = unhex(body.public, 32, "public").hex()
+        raise PassphraseNeeded(f"{path}: is sealed; give its passphrase", public=public)
     try:
         return open_sealed(_derive(kdf, passphrase), box)
     except DecryptFailed:
