@@ -45,6 +45,10 @@ GC_THRESHOLD = (10_000, 5, 400)
 than by default. It visits few of them at a time, and seldom all: the rules of large Manifests are
 millions of objects, and no thread runs while it visits them.
 """
+SWITCH_S = 0.0005
+"""Longest time for which a thread keeps the interpreter while another waits for it. By default it is
+ten times as long; and a commit passes from thread to thread several times.
+"""
 
 _log = structlog.get_logger("enc.node")
 
@@ -79,6 +83,7 @@ async def _serve(
     repeats = node.loop.create_task(_report_repeats(throttle))
     gc.freeze()  # existing objects stay, so the collector need not visit them
     gc.set_threshold(*GC_THRESHOLD)
+    sys.setswitchinterval(SWITCH_S)
     node.start()
     try:
         async with admin.running() if admin is not None else nullcontext():

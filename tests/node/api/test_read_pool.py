@@ -303,7 +303,7 @@ async def test_a_long_read_that_is_ended_frees_what_it_holds_at_once(monkeypatch
 
 async def test_a_read_that_nobody_waits_for_is_dropped() -> None:
     pool = Pool()
-    task = pool.ask("a", pool.read("x", 100, 0.01))
+    task = pool.ask("a", pool.read("x", 100, STEP_S / 2))
     await asyncio.sleep(0)
     pool.hands.turn()
     task.cancel()

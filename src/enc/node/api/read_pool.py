@@ -30,7 +30,7 @@ MAX_READS_PER_ADDRESS = 128
 """Most of them of one address."""
 MAX_LONG_READS = 32
 """Most reads that were put back."""
-STEP_S = 0.02
+STEP_S = 0.002
 """Time after which a read goes back to the queue."""
 TOKEN_S = 0.005
 """Processor time that one token of a rate pays for."""
