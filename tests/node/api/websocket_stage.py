@@ -280,6 +280,10 @@ class Stage:
         return Reader(name, enclave, NODE.public, self.now // 1000, duration)
 
 
+_TASKS: set[asyncio.Task[None]] = set()
+"""Tasks of sockets. The loop refers to them weakly: one that a test leaves open must last until the loop ends."""
+
+
 class Socket:
     """A peer of the node behind ASGI; it receives messages while it reads."""
 
@@ -298,6 +302,8 @@ class Socket:
         stage.peers.add(self.peer)
         scope = {"type": "websocket", "client": (address, 1), "headers": (), "state": {"peer": self.peer}}
         self.task = asyncio.get_running_loop().create_task(stage.api(scope, self._incoming.get, self._send))
+        _TASKS.add(self.task)
+        self.task.add_done_callback(_TASKS.discard)
 
     def _drop(self) -> None:
         self.was_dropped = True
