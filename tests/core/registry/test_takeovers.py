@@ -9,9 +9,10 @@ from enc.core.log.commit import SKEW_MS, build_commit
 from enc.core.log.event import finalize
 from enc.core.machine.enclave import apply
 from enc.core.primitives.encoding import compact_json
+from enc.core.primitives.types import Ownership
 from enc.core.registry.migrate_chain import Link
 from enc.core.registry.owner_proof import OwnerProof, parse_owner_proof, wire_owner_proof
-from enc.core.registry.ownership import MAX_FORCED
+from enc.core.registry.ownership import MAX_FORCED, KnownOwnership
 from enc.core.rules.policy_types import Effects
 from enc.core.trees.state_key import identity_key
 from enc.core.trees.tree_head import sign_head
@@ -373,3 +374,22 @@ def test_a_start_that_is_malformed(registry: Registry, house: House) -> None:
     del content["owner_proof"]["start"]["smt_proof"]
     error = registry.refused("alice", "Reg_Enclave", content)
     assert (error.code, error.message.startswith("owner_proof: ")) == ("INVALID_COMMIT", True)
+
+
+@pytest.mark.parametrize(
+    ("ts", "t", "is_current"),
+    [(5, 20, True), (6, 20, False), (6, 9, True), (6, 10, False), (6, 50, True), (5, 60, True)],
+)
+def test_to_which_term_of_a_sequencer_a_head_belongs(house: House, ts: int, t: int, is_current: bool) -> None:
+    """Back since time 50, with a proof of size 5 and time 10: a head from between is of the earlier term."""
+    node = person("node")
+    before = Ownership(sequencer=node.public, holder=person("alice").public)
+    known = replace(
+        KnownOwnership.of(house.manifest, house.policy, None),
+        forced_from=(before,),
+        proved_size=5,
+        proved_at=10,
+        moved_time=50,
+    )
+    head = sign_head(node, house.state.enclave, t, ts, bytes(32))
+    assert (known.signed(head) is known) == is_current
