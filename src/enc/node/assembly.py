@@ -120,23 +120,7 @@ class Node:
         )
         self.push_batcher = self._push_batcher()
         self._quota = Quota(config.admission.max_enclaves, config.admission.max_events, config.admission.max_bytes)
-        self.sequencer = Sequencer(
-            store,
-            key,
-            self._now,
-            deliver=replies.deliver,
-            publish=self._publish,
-            observe_write=self.metrics.observe_write,
-            maintain=self._maintain,
-            states=self.states,
-            settings=SequencerSettings(
-                seal_idle=config.sequencing.seal_idle,
-                max_batch=config.sequencing.max_batch,
-                quota=self._quota,
-                is_read_only=bool(self.restored),
-            ),
-            monotonic=self._monotonic,
-        )
+        self.sequencer = self._sequencer(replies)
         self._rates = identities, addresses = self._rate_limiters()
         self.signatures = signatures or SignaturePool(0)
         self.admission = Admission(self._validator(identities), self.sequencer, replies.reject, self.signatures)
@@ -146,6 +130,25 @@ class Node:
         if sender_cores is not None and not self.restored:
             self.push_supervisor = PushSupervisor(config, key, self._has_due, self._store_results, sender_cores)
         self._add_gauges()
+
+    def _sequencer(self, replies: CommitReplies) -> Sequencer:
+        return Sequencer(
+            self.store,
+            self.key,
+            self._now,
+            deliver=replies.deliver,
+            publish=self._publish,
+            observe_write=self.metrics.observe_write,
+            maintain=self._maintain,
+            states=self.states,
+            settings=SequencerSettings(
+                seal_idle=self.config.sequencing.seal_idle,
+                max_batch=self.config.sequencing.max_batch,
+                quota=self._quota,
+                is_read_only=bool(self.restored),
+            ),
+            monotonic=self._monotonic,
+        )
 
     def _rate_limiters(self) -> tuple[RateLimiter, RateLimiter]:
         """Return the limiter for identities and the one for addresses."""

@@ -17,7 +17,7 @@ from enc.core.primitives.encoding import compact_json
 from enc.core.primitives.types import Receipt
 from enc.core.rules.policy_types import Policy
 from enc.node.limits.quota import Quota
-from enc.node.sequence import sequencer as sequencer_module
+from enc.node.sequence import sealing
 from enc.node.sequence import state_cache as directory_module
 from enc.node.sequence.admitted import AdmittedCommit, CommitOutcome
 from enc.node.sequence.checkpoint import MAX_HOLD_MS
@@ -137,12 +137,12 @@ def sealed(host: Host, enclaves: list[bytes]) -> int:
 def test_after_a_slice_of_sealing_commits_come_first(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
     enclaves = [host.create(meta={"n": n}) for n in range(3)]
     host.now += 2_000
-    monkeypatch.setattr(sequencer_module, "SEAL_S", -1.0)
-    monkeypatch.setattr(sequencer_module, "SEAL_PAUSE_S", 1e9)
+    monkeypatch.setattr(sealing, "SEAL_S", -1.0)
+    monkeypatch.setattr(sealing, "SEAL_PAUSE_S", 1e9)
     assert sealed(host, enclaves) == 0
-    monkeypatch.setattr(sequencer_module, "SEAL_S", 1e9)
+    monkeypatch.setattr(sealing, "SEAL_S", 1e9)
     assert sealed(host, enclaves) == 0
-    host.sequencer._seal_due = 0
+    host.sequencer._sealer._due = 0
     assert sealed(host, enclaves) == 3
 
 

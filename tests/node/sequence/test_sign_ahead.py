@@ -149,7 +149,7 @@ def test_an_overdue_bundle_waits_for_the_signer_and_fails_no_commit(host: Signed
     assert seqs(host.run(commit)) == [1]
     assert host.store.head(overdue) is None
     signer.left = 100
-    host.sequencer._seal_due = 0.0
+    host.sequencer._sealer._due = 0.0
     host.run()
     assert host.store.head(overdue) is not None
 

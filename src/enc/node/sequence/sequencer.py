@@ -3,8 +3,9 @@
 It takes all waiting commits, judges one after the other against states in memory, and writes all
 accepted ones in one transaction: one fsync serves them all. Only after that are their senders
 answered and their events published. If the transaction fails, the states are those before it, since
-states are values; every sender gets the error and nothing has happened. If the process dies, the
-store has all of the batch or none, and nobody was answered.
+states are values; every sender gets the error and nothing has happened. Only if damaged data made it
+fail is it written again in parts (`damage`). If the process dies, the store has all of a transaction
+or none, and nobody was answered.
 """
 
 import threading
@@ -25,10 +26,9 @@ from enc.core.log.receipt import build_receipt
 from enc.core.machine import enclave as machine
 from enc.core.machine.early_tree import EarlyTree
 from enc.core.machine.state import EnclaveState
-from enc.core.primitives.signer import BatchSigner, Signer, SignerUnavailable
+from enc.core.primitives.signer import BatchSigner, Signer
 from enc.core.primitives.types import Commit, Event, Receipt
 from enc.core.rules.content import revised_id
-from enc.core.rules.manifest_header import read_bundle_rules
 from enc.core.rules.policy_types import Effects
 from enc.node.limits.quota import Quota, Spending
 from enc.node.ops.internal_errors import internal_error
@@ -41,6 +41,7 @@ from enc.node.sequence.damage import DamagedEnclaves, write_in_parts
 from enc.node.sequence.long_judgement import LongJudgement
 from enc.node.sequence.preparation import Preparation
 from enc.node.sequence.recipients import RecipientCache
+from enc.node.sequence.sealing import BundleSealer
 from enc.node.sequence.sign_ahead import AheadSigner, expected_digests
 from enc.node.sequence.state_cache import StateCache
 from enc.node.store.damage import DamagedData
@@ -50,12 +51,6 @@ from enc.node.store.store_interface import Store
 
 MAX_BATCH = 1024
 """Maximum number of commits in one transaction."""
-MAX_SEALS = 4096
-"""Maximum number of idle bundles that one transaction looks at."""
-SEAL_S, SEAL_PAUSE_S = 0.02, 0.05
-"""Seconds for which one transaction closes them; seconds until the next one does if some are left."""
-IDLE_S = 0.2
-"""Seconds after which an idle sequencer looks for bundles to seal."""
 PAUSE_S = 0.001
 """Seconds for which it waits for commits while it prepares others: other threads run meanwhile."""
 
@@ -123,11 +118,10 @@ class Sequencer:
         spending = partial(Spending, store, settings.quota)
         long_judgement = LongJudgement(store, key.public, self._states, self._cache, self._check_accepts, spending)
         self._preparation = Preparation(long_judgement.judge, self._states)
-        self._is_sealing, self._seal_due = False, 0.0
-        """Whether overdue bundles are left for the next batch."""
         self._damaged = DamagedEnclaves()
-        self._unsealed: set[bytes] = set()
-        """Enclaves that could not be sealed since the start."""
+        self._sealer = BundleSealer(
+            store, key.public, self._states, self._cache, self._steps, self._damaged, self._overlay
+        )
         self._has_stopped = False
         self._thread = threading.Thread(target=self._run, name="sequencer", daemon=True)
 
@@ -234,8 +228,7 @@ class Sequencer:
     def _run(self) -> None:
         running = True
         while running or self._preparation:
-            idle_s = SEAL_PAUSE_S if self._is_sealing else IDLE_S
-            admitted, calls, goes_on = self._take(PAUSE_S if self._preparation else idle_s)
+            admitted, calls, goes_on = self._take(PAUSE_S if self._preparation else self._sealer.pause_s)
             running = running and goes_on
             ready = self._preparation.sort(admitted)
             if ready or not self._preparation:
@@ -339,7 +332,7 @@ class Sequencer:
         """
         try:
             if self._settings.seal_idle and not self._settings.is_read_only:
-                self._seal(batch)
+                self._sealer.seal(batch)
             if not batch.steps:
                 return None
             start = time.perf_counter()
@@ -441,61 +434,3 @@ class Sequencer:
             state = self._states.get(enclave)
             overlay = batch.overlays[enclave] = BatchOverlay(self._store, enclave, state, self._cache)
         return overlay
-
-    def _seal(self, batch: CommitBatch) -> None:
-        """Close bundles whose time is up and that no event closed, for one slice."""
-        began = time.perf_counter()
-        if began < self._seal_due:
-            return
-        self._is_sealing = False
-        most = MAX_SEALS + len(self._unsealed) + len(self._damaged)
-        try:
-            overdue = self._store.overdue(batch.now, most)
-        except DamagedData as e:  # sealing must not fail the batch
-            _log.error("seal_failed", reason=e.message)
-            return
-        for enclave in overdue:
-            if enclave in self._unsealed or self._damaged.has(enclave, batch.now):
-                continue
-            if time.perf_counter() - began >= SEAL_S:
-                self._is_sealing = True
-                break
-            try:
-                self._try_to_seal(enclave, batch)
-            except SignerUnavailable:  # the accepted commits of the batch are signed; bundles can wait
-                self._is_sealing = True
-                break
-        if self._is_sealing:
-            self._seal_due = time.perf_counter() + SEAL_PAUSE_S
-
-    def _try_to_seal(self, enclave: bytes, batch: CommitBatch) -> None:
-        try:
-            self._seal_one(enclave, batch)
-        except Unavailable as e:
-            if not isinstance(e, DamagedData):
-                raise
-            self._damaged.add(enclave, batch.now, e.message)
-            batch.overlays.pop(enclave, None)
-        except Exception as e:  # one damaged enclave must not stop the others; fsck reports more
-            internal_error(e, "seal")
-            self._unsealed.add(enclave)
-            batch.overlays.pop(enclave, None)
-
-    def _seal_one(self, enclave: bytes, batch: CommitBatch) -> None:
-        overlay = self._overlay_to_seal(enclave, batch)
-        if overlay.state is None or overlay.state.sequencer != self._key.public:
-            return
-        transition = machine.seal(overlay.state, batch.now, overlay)
-        if transition is not None:
-            self._steps.add(batch, overlay, transition, None, Effects())
-
-    def _overlay_to_seal(self, enclave: bytes, batch: CommitBatch) -> BatchOverlay:
-        """Return the batch's overlay, or one of its own for a state that is not in memory: to close
-        a bundle, no rules are parsed.
-        """
-        if enclave in batch.overlays or enclave in self._states:
-            return self._overlay(enclave, batch)
-        manifest = self._store.manifest(enclave)
-        state = None if manifest is None else self._store.load(enclave, read_bundle_rules(manifest))
-        batch.unloaded.append(enclave)
-        return BatchOverlay(self._store, enclave, state, self._cache)
