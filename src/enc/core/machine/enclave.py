@@ -27,13 +27,13 @@ from enc.core.errors import (
 )
 from enc.core.log.commit import MAX_EXP_WINDOW_MS, SKEW_MS
 from enc.core.machine.early_tree import MAX_PENDING, EarlyTree
-from enc.core.machine.state import ClosedBundle, EnclaveState, NoState, StoredEnclave, Transition, view
+from enc.core.machine.state import ClosedBundle, EnclaveState, StoredEnclave, Transition, view
 from enc.core.primitives.hashing import log_leaf, sha256
 from enc.core.primitives.types import Commit, Event, KeyRecord
 from enc.core.registry.entries import judge_registry
 from enc.core.rules.content import Migrate, parse_migrate
 from enc.core.rules.parse_manifest import parse_manifest
-from enc.core.rules.policy_types import Draft, Effects, Lifecycle, Policy, turned
+from enc.core.rules.policy_types import Draft, Effects, Lifecycle, NoState, Policy, turned
 from enc.core.trees import sparse_merkle
 from enc.core.trees.bundle import closes_after, closes_before, open_bundle
 from enc.core.trees.merkle_log import LogNodes

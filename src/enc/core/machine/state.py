@@ -108,24 +108,6 @@ class _View:
         return self._reader.record_of(event_id)
 
 
-class NoState:
-    """The empty state before the first event."""
-
-    closed_gates = frozenset[str]()
-
-    def leaf(self, key: bytes) -> bytes | None:
-        return None
-
-    def target(self, event_id: bytes) -> Target | None:
-        return None
-
-    def record(self, kind: RecordKind, key: bytes) -> KeyRecord | None:
-        return None
-
-    def record_of(self, event_id: bytes) -> KeyRecord | None:
-        return None
-
-
 def view(state: EnclaveState, reader: StoredEnclave) -> Draft:
     """Return the present state for reading bitmasks, gates and leaves."""
     return Draft(_View(state, reader), state.sequencer)

@@ -1,14 +1,14 @@
 """Replays the events that change access, without the log, the trees and the signatures."""
 
-from enc.core.primitives.types import Event, KeyRecord, RecordKind, Target
-from enc.core.rules.policy_types import Draft, Effects, Lifecycle, Policy
+from enc.core.primitives.types import Event
+from enc.core.rules.policy_types import Draft, Effects, Lifecycle, NoState, Policy
 from enc.core.trees.state_key import identity_key
 
 _ELSE = frozenset(["Update", "Delete", "Shared", "Own"])
 """Predefined types that change neither rights nor endpoints."""
 
 
-class AccessReplay:
+class AccessReplay(NoState):
     """The rights in an enclave after the events that were applied.
 
     Only events of `access_types` matter. They must be applied in order, after `start` or from the
@@ -18,7 +18,6 @@ class AccessReplay:
     def __init__(self, policy: Policy) -> None:
         self._policy = policy
         self._leaves: dict[bytes, bytes | None] = {}
-        self.closed_gates = frozenset[str]()
 
     def start(self) -> Effects:
         """Give the rights that the Manifest gives, as `apply` does for the Manifest."""
@@ -42,19 +41,8 @@ class AccessReplay:
     def bitmask(self, identity: bytes) -> int:
         return int.from_bytes(self.leaf(identity_key(identity)) or b"", "big")
 
-    # What the rules read
-
     def leaf(self, key: bytes) -> bytes | None:
         return self._leaves.get(key)
-
-    def target(self, event_id: bytes) -> Target | None:
-        return None
-
-    def record(self, kind: RecordKind, key: bytes) -> KeyRecord | None:
-        return None
-
-    def record_of(self, event_id: bytes) -> KeyRecord | None:
-        return None
 
 
 def access_types(policy: Policy) -> frozenset[str]:

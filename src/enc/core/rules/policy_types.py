@@ -87,6 +87,24 @@ class Effects(Struct, frozen=True):
         return tuple(replace(record, entry=event_id) if record.entry == b"" else record for record in self.records)
 
 
+class NoState:
+    """The empty state before the first event; a base for readers that hold leaves and no events."""
+
+    closed_gates = frozenset[str]()
+
+    def leaf(self, key: bytes) -> bytes | None:
+        return None
+
+    def target(self, event_id: bytes) -> Target | None:
+        return None
+
+    def record(self, kind: RecordKind, key: bytes) -> KeyRecord | None:
+        return None
+
+    def record_of(self, event_id: bytes) -> KeyRecord | None:
+        return None
+
+
 class Draft:
     """Effects under construction. Reads see earlier writes; nothing outside changes until all is
     accepted.

@@ -16,10 +16,10 @@ from msgspec import Struct, field
 
 from enc.core.errors import EncError, EnclavePaused, EnclaveTerminated, InvalidLifecycleState
 from enc.core.primitives.encoding import compact_json
-from enc.core.primitives.types import PREDEFINED, PREDEFINED_V1, Event, KeyRecord, RecordKind, Target
+from enc.core.primitives.types import PREDEFINED, PREDEFINED_V1, Event
 from enc.core.rules.content import content_object, parse_migrate, text_field
 from enc.core.rules.parse_manifest import parse_manifest
-from enc.core.rules.policy_types import Draft, Policy
+from enc.core.rules.policy_types import Draft, NoState, Policy
 from enc.core.trees.state_key import identity_key, own_slot, shared_slot, tree_key
 from enc.dataview.fold.content_fold import REVISIONS
 
@@ -86,7 +86,7 @@ def fold(state: FoldState, events: Iterable[Event], enc_v: int | None = None, *,
     return folded
 
 
-class _StateLeaves:
+class _StateLeaves(NoState):
     """The leaves that the rules read, taken from the state of the fold."""
 
     def __init__(self, state: FoldState) -> None:
@@ -101,15 +101,6 @@ class _StateLeaves:
 
     def leaf(self, key: bytes) -> bytes | None:
         return self.leaves.get(key)
-
-    def target(self, event_id: bytes) -> Target | None:
-        return None
-
-    def record(self, kind: RecordKind, key: bytes) -> KeyRecord | None:
-        return None
-
-    def record_of(self, event_id: bytes) -> KeyRecord | None:
-        return None
 
 
 def _slot_key(type_: str, owner: str, key: str) -> bytes:
