@@ -85,7 +85,7 @@ class MessageActions(EpochMaker):
             raise NotSealable("another device of yours keeps using the same keys first: try again")
 
     def _sent_again(self, attempt: SendAttempt) -> Receipt | None:
-        """Send the commit of an earlier attempt again. None: there is none, or it must be sealed anew.
+        """Send the commit of an earlier attempt again; None if it has none, or must be sealed again.
 
         What the log does not have is sealed anew once there is another epoch, so that people who
         left do not get its key.

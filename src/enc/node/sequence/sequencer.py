@@ -277,7 +277,8 @@ class Sequencer:
             self._sign_ahead(admitted, batch)
             outcomes = [(each, self._outcome(each, batch)) for each in admitted]
             failure = self._write(batch)
-            outcomes = [(each, batch.failed.get(each.commit.enclave, outcome)) for each, outcome in outcomes]
+            if batch.failed:
+                outcomes = [(each, batch.failed.get(each.commit.enclave, outcome)) for each, outcome in outcomes]
         except EncError as e:
             outcomes, failure = [(each, e) for each in admitted], e
         except Exception as e:
