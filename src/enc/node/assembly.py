@@ -33,6 +33,7 @@ from enc.node.api.status_pages import StatusPages
 from enc.node.api.subscriptions import SubscriptionHub
 from enc.node.api.websocket import WebSocketApi, WebSocketLimits
 from enc.node.config import NodeConfig
+from enc.node.control.operations import Operations
 from enc.node.imports.context import ImportContext, ImportPolicy
 from enc.node.imports.disk_space import DiskSpace, file_size, free_bytes
 from enc.node.imports.fetches import Fetches
@@ -110,6 +111,8 @@ class Node:
         self.restored = store.restored()
         """Why this node signs nothing; empty if it signs."""
         self.metrics = Metrics()
+        self.operations = Operations()
+        """What commands of the operator can ask this node for."""
         self._allowed = frozenset(config.admission.allow)
         self.states = StateCache(store)
         shares = config.shares_by_address

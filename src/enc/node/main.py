@@ -6,7 +6,7 @@ import os
 import signal
 import sys
 from collections.abc import Callable
-from contextlib import ExitStack, nullcontext
+from contextlib import AsyncExitStack, ExitStack
 from functools import partial
 from itertools import islice
 
@@ -20,6 +20,7 @@ from enc.core.primitives.signer import Signer
 from enc.core.primitives.types import Receipt
 from enc.node.assembly import Node
 from enc.node.config import NodeConfig
+from enc.node.control.server import ControlServer
 from enc.node.ops.key_file import AskPassphrase
 from enc.node.ops.place import mark_if_copied
 from enc.node.ops.registration import NodeRegistrar
@@ -77,6 +78,7 @@ async def _serve(
     server = NodeServer(node.app, config, node.drain, ready, node.http.quick, manager)
     node.watch(server.peers)
     admin = AdminServer(node.admin_app, config) if config.admin.host else None
+    control = ControlServer(config.data_path, node.operations)
     if load is not None:
         apply = partial(_apply, node, server, throttle)
         node.loop.add_signal_handler(signal.SIGHUP, SettingsReload(config, load, apply).run)
@@ -86,7 +88,10 @@ async def _serve(
     sys.setswitchinterval(SWITCH_S)
     node.start()
     try:
-        async with admin.running() if admin is not None else nullcontext():
+        async with AsyncExitStack() as running:
+            if admin is not None:
+                await running.enter_async_context(admin.running())
+            await running.enter_async_context(control.running())
             await server.run_until_stopped()
     finally:
         repeats.cancel()

@@ -14,7 +14,8 @@ from enc.cli.common.exits import MISUSE
 from enc.cli.common.failures import NO_ANSWER
 from enc.client import Identity
 from enc.core.errors import MisuseError
-from enc.runtime.keys import key_file, unix_socket
+from enc.runtime.keys import key_file
+from enc.runtime.unix_sockets import unix_socket
 from tests.cli.people import Person
 from tests.forked import Forked
 

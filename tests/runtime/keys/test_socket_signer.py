@@ -19,8 +19,8 @@ from enc.core.errors import InvalidCommit, MisuseError
 from enc.core.primitives.signer import BatchSigner, SignerUnavailable
 from enc.core.primitives.signing import PrivateKey, check_ecdsa, check_schnorr
 from enc.runtime.keys import signer_wire as wire
-from enc.runtime.keys import unix_socket
 from enc.runtime.keys.socket_signer import SocketSigner
+from enc.runtime.unix_sockets import frames, unix_socket
 from tests.forked import Forked, run
 from tests.signer_process import PATIENCE_S, RunningSigner
 
@@ -106,7 +106,7 @@ def test_other_users_are_cut_off() -> None:
         for uid, may in ((65534, True), (65533, False)):
             assert _answers(process.path, uid) is may
         assert '"uid": 65533' in process.log()
-        assert "this user may not use the signer" in process.log()
+        assert "this user may not use the socket" in process.log()
 
 
 def _answers(path: Path, uid: int) -> bool:
@@ -129,7 +129,7 @@ except OSError:
 
 
 def test_what_is_no_request_ends_the_connection(process: RunningSigner, signer: SocketSigner) -> None:
-    for data in (b"\0\0\0\0", wire.LENGTH.pack(wire.MAX_REQUEST + 1), b"GET / HTTP/1.1\r\n"):
+    for data in (b"\0\0\0\0", frames.LENGTH.pack(wire.MAX_REQUEST + 1), b"GET / HTTP/1.1\r\n"):
         with socket.socket(socket.AF_UNIX) as peer:
             peer.settimeout(PATIENCE_S)
             peer.connect(str(process.path))
@@ -270,11 +270,25 @@ def test_a_path_that_cannot_be_taken(process: RunningSigner, tmp_path: Path) -> 
         (process.path, "another process listens there"),
         (tmp_path / "file", "exists and is not a socket"),
         (tmp_path / "none" / "s.sock", "No such file or directory"),
-        (tmp_path / ("x" * 108), "at most 107 bytes"),
+        (tmp_path / ("x" * 108), "the file name of a socket has at most 80 bytes"),
     ):
         with pytest.raises(MisuseError, match=why):
             unix_socket.listen(path, os.geteuid())
     assert (tmp_path / "file").exists()
+
+
+def test_a_path_may_be_longer_than_an_address(tmp_path: Path) -> None:
+    with RunningSigner(tmp_path / ("x" * 120), KEY) as process:
+        assert process.ready["socket"] == str(process.path)
+        signer = SocketSigner(process.path)
+        assert signer.sign("schnorr", DIGEST) == KEY.sign_schnorr(DIGEST)
+        signer.close()
+        with pytest.raises(MisuseError, match="another process listens there"):
+            unix_socket.listen(process.path, os.geteuid())
+        process.kill()
+        unix_socket.listen(process.path, os.geteuid()).close()  # replaces the socket that nobody listens on
+        unix_socket.remove(process.path)
+        assert not process.path.exists()
 
 
 def test_users_are_given_by_name_or_number() -> None:

@@ -15,13 +15,12 @@ earlier ones. Status 0: done; 1: refused, with the reason as text.
 """
 
 from collections.abc import Callable, Mapping
-from struct import Struct
 
 from enc.core.errors import EncError, MisuseError
 from enc.core.primitives.signer import Signer
 from enc.core.primitives.signing import Alg
+from enc.runtime.unix_sockets import frames
 
-LENGTH = Struct(">I")
 PUBLIC, SCHNORR, ECDSA, ECDH, DERIVE = range(5)
 DONE, REFUSED = range(2)
 DIGEST, SIGNATURE = 32, 64
@@ -31,20 +30,25 @@ MAX_REQUEST, MAX_ANSWER = 1 + MAX_DIGESTS * DIGEST, 1 + MAX_DIGESTS * SIGNATURE
 """Most bytes after the length."""
 
 
+def message(kind: int, body: bytes) -> bytes:
+    """Return a request or an answer, without its length."""
+    return bytes((kind,)) + body
+
+
 def framed(kind: int, body: bytes) -> bytes:
     """Return a request or an answer."""
-    return LENGTH.pack(1 + len(body)) + bytes((kind,)) + body
+    return frames.framed(message(kind, body))
 
 
 def answer(key: Signer, request: bytes) -> bytes:
-    """Return the framed answer to a request, given without its length."""
+    """Return the answer to a request, both without their lengths."""
     operation = _OPERATIONS.get(request[0]) if request else None
     try:
         if operation is None:
             raise MisuseError("unknown operation")
-        return framed(DONE, operation(key, request[1:]))
+        return message(DONE, operation(key, request[1:]))
     except EncError as e:
-        return framed(REFUSED, e.message.encode())
+        return message(REFUSED, e.message.encode())
 
 
 def _signatures(alg: Alg) -> Callable[[Signer, bytes], bytes]:

@@ -7,15 +7,16 @@ tries to connect until one succeeds.
 """
 
 import secrets
-import socket
 import threading
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 
 from enc.core.errors import EncError, InvalidCommit, MisuseError
 from enc.core.primitives.signer import SignerUnavailable
 from enc.core.primitives.signing import Alg, PrivateKey, is_public_key
 from enc.runtime.keys import signer_wire as wire
+from enc.runtime.unix_sockets import frames, unix_socket
 
 TIMEOUT_S = 2.0
 RETRY_S = 0.25
@@ -34,47 +35,34 @@ class _Failed(Exception):
 
 class _Connection:
     def __init__(self, path: Path, timeout_s: float) -> None:
-        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        self._socket.settimeout(timeout_s)
+        self._open, self._timeout_s = ExitStack(), timeout_s
         try:
-            self._socket.connect(str(path))
+            self._socket = self._open.enter_context(unix_socket.connect(path, timeout_s))
         except TimeoutError:
-            self.close()
             raise _Failed(f"does not answer within {timeout_s:g} seconds") from None
         except OSError as e:
-            self.close()
             raise _Failed(f"cannot be reached: {e.strerror or e}") from None
-        self._timeout_s = timeout_s
 
     def call(self, operation: int, body: bytes, size: int) -> bytes:
         """Return the answer's body of `size` bytes; raise _Failed, or MisuseError if it refuses."""
         try:
-            self._socket.sendall(wire.framed(operation, body))
-            length = wire.LENGTH.unpack(self._receive(wire.LENGTH.size))[0]
-            if not 1 <= length <= wire.MAX_ANSWER:
-                raise _Failed("does not speak the signer's protocol")
-            answer = self._receive(length)
+            answer = frames.exchange(self._socket, wire.message(operation, body), wire.MAX_ANSWER)
         except TimeoutError:
             raise _Failed(f"does not answer within {self._timeout_s:g} seconds") from None
         except OSError as e:
             raise _Failed(f"has closed the connection: {e.strerror or e}", is_stale=True) from None
+        except EOFError:
+            raise _Failed("has closed the connection", is_stale=True) from None
+        except frames.NotAFrame:
+            raise _Failed("does not speak the signer's protocol") from None
         if answer[0] == wire.REFUSED:
             raise MisuseError(f"signer: {answer[1:].decode(errors='replace')}")
         if answer[0] != wire.DONE or len(answer) != 1 + size:
             raise _Failed("does not speak the signer's protocol")
         return answer[1:]
 
-    def _receive(self, size: int) -> bytes:
-        data = b""
-        while len(data) < size:
-            more = self._socket.recv(size - len(data))
-            if not more:
-                raise _Failed("has closed the connection", is_stale=True)
-            data += more
-        return data
-
     def close(self) -> None:
-        self._socket.close()
+        self._open.close()
 
     __del__ = close  # identities are not closed, so their signers are not either
 

@@ -1,4 +1,8 @@
-"""Unix sockets that only one user may use: mode 0600, and a look at who connects."""
+"""Unix sockets that only one user may use: mode 0600, and a look at who connects.
+
+A path of any length may be used: Linux limits an address to 107 bytes, so a longer path is reached
+through a descriptor of its directory.
+"""
 
 import errno
 import os
@@ -6,15 +10,19 @@ import pwd
 import socket
 import stat
 import struct
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import NoReturn
 
 from enc.core.errors import MisuseError
 
-MAX_PATH = 107
-"""Most bytes of a socket's path on Linux."""
+MAX_ADDRESS = 107
+"""Most bytes of a socket's address on Linux."""
+MAX_NAME = 80
+"""Most bytes of a socket's file name in a path that is longer than an address."""
 BACKLOG = 64
+PROBE_S = 1.0
 FIRST_PASSED = 3
 """The first descriptor that systemd passes."""
 
@@ -27,13 +35,12 @@ def listen(path: Path, owner: int) -> socket.socket:
     A socket that nobody listens on is replaced. Raises MisuseError if a program listens there, or
     if the path has something else.
     """
-    if len(os.fsencode(path)) > MAX_PATH:
-        _refuse(path, f"the path of a socket has at most {MAX_PATH} bytes; choose a shorter one")
     _remove_stale(path)
     listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     before = os.umask(0o177)  # nobody else may connect, not even before chmod
     try:
-        listening.bind(str(path))
+        with _address(path) as address:
+            listening.bind(address)
         if owner != os.geteuid():
             os.chown(path, owner, -1)
         listening.listen(BACKLOG)
@@ -46,6 +53,37 @@ def listen(path: Path, owner: int) -> socket.socket:
     finally:
         os.umask(before)
     return listening
+
+
+def connect(path: Path, timeout_s: float) -> socket.socket:
+    """Return a connection to the program that listens at `path`. Raises OSError; TimeoutError if it
+    does not accept in time.
+    """
+    connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        connection.settimeout(timeout_s)
+        with _address(path) as address:
+            connection.connect(address)
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+@contextmanager
+def _address(path: Path) -> Iterator[str]:
+    """Yield an address of the path that is short enough."""
+    if len(os.fsencode(path)) <= MAX_ADDRESS:
+        yield str(path)
+        return
+    folder = os.open(path.parent, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        address = f"/proc/self/fd/{folder}/{path.name}"
+        if len(os.fsencode(address)) > MAX_ADDRESS:
+            raise OSError(errno.ENAMETOOLONG, f"the file name of a socket has at most {MAX_NAME} bytes")
+        yield address
+    finally:
+        os.close(folder)
 
 
 def passed() -> socket.socket | None:
@@ -96,16 +134,14 @@ def _remove_stale(path: Path) -> None:
         _refuse(path, e.strerror or str(e))
     if not stat.S_ISSOCK(status.st_mode):
         _refuse(path, "exists and is not a socket; choose another path")
-    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
-        probe.settimeout(1)
-        try:
-            probe.connect(str(path))
-        except ConnectionRefusedError:
-            remove(path)
-        except OSError as e:
-            _refuse(path, f"exists, and a test connection failed: {e.strerror or e}; choose another path")
-        else:
-            _refuse(path, "another process listens there; stop it, or choose another path")
+    try:
+        connect(path, PROBE_S).close()
+    except ConnectionRefusedError:
+        remove(path)
+    except OSError as e:
+        _refuse(path, f"exists, and a test connection failed: {e.strerror or e}; choose another path")
+    else:
+        _refuse(path, "another process listens there; stop it, or choose another path")
 
 
 def _refuse(path: Path, why: str) -> NoReturn:
