@@ -172,6 +172,13 @@ def test_the_worked_co_signature_is_the_vector_s() -> None:
     assert spelled == example["signed"] + example["wire"]["witness"] + example["wire"]["cosig"]
 
 
+def test_the_worked_statement_about_a_withheld_content_is_the_vector_s() -> None:
+    example = json.loads((ROOT / "vectors/withheld.json").read_text())["signed"][0]
+    part = PROTOCOL.split("### 6.5 ")[1].split("## 7.")[0]
+    spelled = "".join(re.findall(r"\b[0-9a-f]{16,}\b", part))
+    assert spelled == example["signed"] + example["withheld"]["node"] + example["withheld"]["sig"]
+
+
 @pytest.mark.parametrize("path", sorted((ROOT / "vectors").glob("*.json")), ids=lambda path: path.name)
 def test_the_document_of_the_vectors_names_every_field(path: Path) -> None:
     _, *parts = re.split(r"^## (.*)$", (ROOT / "vectors/README.md").read_text(), flags=re.MULTILINE)

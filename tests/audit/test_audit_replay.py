@@ -255,7 +255,8 @@ def test_a_content_that_is_gone(world: World) -> None:
 def test_a_content_that_is_gone_is_told_in_words(world: World) -> None:
     events = list(world.events)
     events[3] = erase(events[3])
-    what = "its content is missing from this copy, without an Update, a Delete or an auto-delete"
+    causes = "an Update, a Delete, an auto-delete or a valid statement of the node"
+    what = f"its content is missing from this copy, without {causes}"
     assert replayed(events).faults == [Fault(kind="erasure_without_cause", seq=3, what=what)]
 
 
@@ -332,7 +333,7 @@ def test_the_caller_s_memory_of_commits_is_used(world: World) -> None:
     replayed(world.events, seen_commits=seen)
     assert seen.is_duplicate(world.events[-1])
     replayed([*world.events[:3], erase(world.events[3])], seen_commits=seen, check_erasures=False)
-    assert seen.all_unexplained() == []
+    assert seen.all_unexplained(()) == []
 
 
 def test_a_log_without_its_manifest(world: World) -> None:

@@ -300,6 +300,7 @@ def check_fields(record: Any, fields: dict[str, Any]) -> None:
         ("make_takeover", "registry_takeover"),
         ("make_personal", "personal"),
         ("make_witness", "witness"),
+        ("make_withheld", "withheld"),
         ("make_contacts", "contacts"),
     ],
 )
@@ -316,6 +317,7 @@ def test_the_generator_makes_the_same_bytes(program: str, name: str) -> None:
         "sealing_by_hand",
         "make_personal",
         "make_witness",
+        "make_withheld",
         "make_contacts",
     ],
 )

@@ -5,7 +5,7 @@ audit's time.
 """
 
 from collections.abc import Sequence
-from typing import Annotated
+from typing import Annotated, Any
 
 import msgspec
 from msgspec import Meta, Raw, Struct, field
@@ -106,6 +106,7 @@ class _Light(Struct):
     seq: _Number
     tags: Tags = ()
     content_hash: str | None = None
+    withheld: Any = None
 
 
 _light = Decoder(_Light)
@@ -121,7 +122,9 @@ def light_event(line: bytes) -> Event:
         raw = bytes.fromhex(wire.hash + wire.enclave + wire.from_ + wire.id + wire.sequencer)
     except (msgspec.DecodeError, ValueError, RecursionError):
         return parse_event(line)
-    if len(raw) != 160 or (content is None and wire.content_hash is None) or wire.type in RULE_TYPES:
+    if len(raw) != 160 or wire.type in RULE_TYPES or wire.withheld is not None:
+        return parse_event(line)
+    if content is None and wire.content_hash is None:
         return parse_event(line)
     return Event(
         hash=raw[:32],

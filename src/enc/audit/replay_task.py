@@ -24,7 +24,7 @@ from enc.core.machine.archive import Header
 from enc.core.machine.audit_replay import AuditReplay
 from enc.core.machine.fault import Fault, FaultKind
 from enc.core.machine.observed_roots import ObservedRoot, ObservedRoots
-from enc.core.primitives.types import Event
+from enc.core.primitives.types import Event, Withheld
 
 MAX_FAULTS = 100
 """Faults of one kind in one part of an archive that are listed; more are only counted."""
@@ -74,6 +74,8 @@ class ReplayResult(Struct, kw_only=True):
     tally: FindingTally
     unknown_from: int | None = None
     sequencers: list[tuple[bytes, int]] = []
+    withheld: list[tuple[int, Withheld]] = []
+    """The first contents that nodes of the log withhold, by seq, with their statements."""
     marks: dict[int, ObservedRoot] = {}
     """Roots by size, at the sizes of the heads."""
     held: list[tuple[CollectedHead, bytes | None]] = []
@@ -259,7 +261,7 @@ class _Replay:
         replay.finish(sort=False)
         self._record(None)
         result.unknown_from, result.sequencers = replay.roots_unknown_from, replay.sequencers
-        result.days = dict(self._days)
+        result.withheld, result.days = replay.withheld, dict(self._days)
         self.marks.end(replay)
         result.marks = self.marks.roots
         state, keys = replay.state, _signers(replay)

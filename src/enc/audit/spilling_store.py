@@ -6,15 +6,18 @@ memory, and the rest is in an unnamed SQLite file.
 """
 
 import sqlite3
-from collections.abc import Iterable
+from collections.abc import Container, Iterable, Iterator
+from heapq import merge
 from itertools import islice
 from typing import Any
+
+from msgspec import msgpack
 
 from enc.core.log.event import target_of
 from enc.core.machine.memory import EnclaveMemory
 from enc.core.machine.replay import SeenCommits
 from enc.core.machine.state import Transition
-from enc.core.primitives.types import Event, Target
+from enc.core.primitives.types import Event, Target, Withheld
 from enc.core.trees import sparse_merkle
 
 MAX_KEPT = 1 << 18
@@ -45,9 +48,10 @@ class _File:
     def drop(self, table: str, key: bytes) -> None:
         self._connection.execute(f"DELETE FROM {table} WHERE key = ?", (key,))  # noqa: S608
 
-    def values(self, table: str, limit: int) -> list[Any]:
+    def values(self, table: str, limit: int = -1) -> Iterator[Any]:
+        """Yield values in order; all of them with a limit below 0."""
         found = self._connection.execute(f"SELECT value FROM {table} ORDER BY value LIMIT ?", (limit,))  # noqa: S608
-        return [value for (value,) in found]
+        return (value for (value,) in found)
 
 
 class SpillingStore(EnclaveMemory):
@@ -106,7 +110,10 @@ class SpillingStore(EnclaveMemory):
 
 
 class SpilledCommits(SeenCommits):
-    """A SeenCommits with a bound on contents that are gone and not yet explained."""
+    """A SeenCommits with a bound on contents that are missing and not yet explained.
+
+    Its answers are bounded, too: they have the first `MAX_REPORTED` contents of each kind.
+    """
 
     MAX_REPORTED = 10_000
 
@@ -119,17 +126,48 @@ class SpilledCommits(SeenCommits):
     def add_unexplained(self, event: Event) -> None:
         super().add_unexplained(event)
         if len(self._unexplained) > self._most:
-            self._file = self._file or _File("gone")
-            self._file.put("gone", _oldest(self._unexplained, self._most // 2))
+            self._spilled().put("gone", _oldest(self._unexplained, self._most // 2))
+        if len(self._stated) > self._most:
+            rows = [(id_, _packed_statement(*each)) for id_, each in _oldest(self._stated, self._most // 2)]
+            self._spilled().put("stated", rows)
+
+    def _spilled(self) -> _File:
+        self._file = self._file or _File("gone", "stated")
+        return self._file
 
     def explain(self, event_id: bytes) -> None:
         super().explain(event_id)
         if self._file is not None:
             self._file.drop("gone", event_id)
+            self._file.drop("stated", event_id)
 
-    def all_unexplained(self) -> list[int]:
-        here = super().all_unexplained()
-        return here if self._file is None else sorted(here + self._file.values("gone", self.MAX_REPORTED))
+    def all_unexplained(self, nodes: Container[bytes]) -> list[int]:
+        spilled = () if self._file is None else self._file.values("gone", self.MAX_REPORTED)
+        foreign = (seq for seq, statement in self._statements() if statement.node not in nodes)
+        return sorted([*self._unexplained.values(), *spilled, *islice(foreign, self.MAX_REPORTED)])
+
+    def withheld(self, nodes: Container[bytes]) -> list[tuple[int, Withheld]]:
+        found = (each for each in self._statements() if each[1].node in nodes)
+        return list(islice(found, self.MAX_REPORTED))
+
+    def _statements(self) -> Iterator[tuple[int, Withheld]]:
+        """Yield the seqs with statements in order."""
+        here = sorted(self._stated.values(), key=_seq_of)
+        spilled = () if self._file is None else map(_unpacked_statement, self._file.values("stated"))
+        return merge(here, spilled, key=_seq_of)
+
+
+def _seq_of(stated: tuple[int, Withheld]) -> int:
+    return stated[0]
+
+
+def _packed_statement(seq: int, statement: Withheld) -> bytes:
+    """Return bytes that sort by seq."""
+    return seq.to_bytes(8, "big") + msgpack.encode(statement)
+
+
+def _unpacked_statement(packed: bytes) -> tuple[int, Withheld]:
+    return int.from_bytes(packed[:8], "big"), msgpack.decode(packed[8:], type=Withheld)
 
 
 def _oldest(kept: dict[bytes, Any], count: int) -> list[tuple[bytes, Any]]:

@@ -439,7 +439,7 @@ def test_a_content_that_is_gone_without_cause_is_withheld(stage: Stage, team: An
                 item["event"].update(content=None, content_hash=content_hash("words").hex())
 
     stage.node.lie("Query", lie)
-    assert "withheld" in caught(stage, team, Forgery, lambda: bob.query(type="Shared")).message
+    assert "is missing" in caught(stage, team, Forgery, lambda: bob.query(type="Shared")).message
 
 
 def test_two_events_in_one_place_are_evidence_that_convicts(stage: Stage, team: Any) -> None:
@@ -555,5 +555,5 @@ def test_a_pushed_content_that_this_version_never_erases_is_withheld(stage: Stag
                 event.update(content=None, content_hash=content_hash(event["content"]).hex())
 
     stage.node.lie("Pull", withhold)
-    with pytest.raises(Forgery, match="withheld"):
+    with pytest.raises(Forgery, match="is missing"):
         push_to_dave(stage, team)

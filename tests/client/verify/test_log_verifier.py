@@ -11,6 +11,7 @@ from enc.client import AsyncClient, Equivocation, ForeignSequencer, Forgery, For
 from enc.client.verify import log_verifier as module
 from enc.client.verify.log_verifier import LogVerifier
 from enc.client.verify.pins import FilePins, MemoryPins, Pin
+from enc.client.verify.sequencer_history import History, Migration
 from enc.client.wire.transport import AsyncTransport
 from enc.core.log.commit import MAX_EXP_WINDOW_MS, SKEW_MS, build_commit, build_manifest
 from enc.core.log.event import erase, finalize
@@ -49,6 +50,17 @@ def commit(text: str = "x", exp: int = START + 60_000) -> Commit:
 
 def event(text: str = "x", seq: int = 1, timestamp: int = START) -> Event:
     return finalize(commit(text), NODE, timestamp, seq)
+
+
+# Sequencers
+
+
+def test_every_sequencer_of_the_log_may_withhold_and_nobody_else(verifier: LogVerifier) -> None:
+    assert verifier.nodes_of(event()) == {NODE.public}
+    first, then = person("node2").public, person("node3").public
+    moves = Migration(event(), NODE.public), Migration(event(seq=9), then)
+    verifier.learn(History(first, moves))
+    assert verifier.nodes_of(event()) == {first, NODE.public, then}
 
 
 # Heads

@@ -41,6 +41,8 @@ class Membership:
     def __init__(self, enclave: bytes | None = None) -> None:
         self._enclave = enclave
         self._replayed, self._seen_commits = GroupState(), SeenCommits()
+        self._nodes: set[bytes] = set()
+        """The keys of the sequencers so far, and of the one expected next."""
         self._state: EnclaveState | None = None
         self._allowed: set[tuple[str, bytes, bytes]] = set()
         """Type, author and sequencer of content events allowed since the state last changed."""
@@ -100,6 +102,9 @@ class Membership:
         except EncError as e:
             raise ReplayFailed(event.seq, e) from e
         self._seen_commits.add(event)
+        self._nodes.add(event.sequencer)
+        if effects.new_sequencer:
+            self._nodes.add(effects.new_sequencer)
         self._explain(event, effects)
         self._replayed.targets[event.id] = target_of(event)
         self._note(event)
@@ -183,7 +188,8 @@ class Membership:
         raise refusal or InvalidArchive("tags: the target is not shown")
 
     def _explain(self, event: Event, effects: Effects) -> None:
-        """Record why contents are missing: a later Update or Delete, or an auto-delete time."""
+        """Record why contents are missing: a later Update or Delete, an auto-delete time, or a
+        statement of the node."""
         for gone in effects.erases:
             self._seen_commits.explain(gone)
         if event.content is None:
@@ -231,12 +237,12 @@ class Membership:
     # Events that are not shown
 
     def withheld(self) -> int | None:
-        """Return a seq whose event or content is missing without a Delete or Update; None if there
-        is none.
+        """Return a seq whose event or content is missing without a Delete, an Update or a statement
+        of the node; None if there is none.
 
         Call it at the end of the log.
         """
-        return self.gaps[-1] if len(self.gaps) > len(self.unseen) else self._seen_commits.unexplained()
+        return self.gaps[-1] if len(self.gaps) > len(self.unseen) else self._seen_commits.unexplained(self._nodes)
 
     def is_settled(self, timestamp: int) -> bool:
         """Return whether, by the log's later events, every bundle up to this time must be

@@ -2,7 +2,7 @@
 
 `parse_batch` checks the form: each enclave once, its events in ascending order of seq.
 `check_batch` checks each event by itself and against what is known of its enclave: hash, both
-signatures, id, sequencer, no withheld content. Only the number of the next batch shows whether one
+signatures, id, sequencer, no content missing that is never erased. Only the number of the next batch shows whether one
 was left out.
 """
 
@@ -15,7 +15,7 @@ from msgspec.json import Decoder
 from enc.client.verify.items import check_order
 from enc.client.verify.log_verifier import LogVerifier
 from enc.core.errors import InvalidProof, PeerError
-from enc.core.log.event import WireEvent, event_from_wire, is_withheld
+from enc.core.log.event import WireEvent, event_from_wire, lacks_required_content
 from enc.core.primitives.encoding import check_numbers, convert_json, decode_json, unhex
 from enc.core.primitives.types import Event
 
@@ -133,12 +133,12 @@ def _check_events(events: Sequence[Event], enclave: str) -> None:
 
 
 def _check_contents(events: Sequence[Event], predefined: frozenset[str]) -> None:
-    """Check that no content is withheld, by the rules of the enclave's version, known from its
-    events.
+    """Check that no content is missing that may be neither erased nor withheld by the rules of the
+    enclave's version, known from its events.
     """
     for event in events:
-        if is_withheld(event, predefined):
-            raise InvalidProof(f"event {event.seq}: the content is withheld")
+        if lacks_required_content(event, predefined):
+            raise InvalidProof(f"event {event.seq}: the content of a {event.type} is missing")
 
 
 def _notice(wire: _WireNotice) -> Notice:

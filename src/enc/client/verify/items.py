@@ -5,16 +5,17 @@ from itertools import pairwise
 from typing import Any, Literal
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from enc.client.verify.decode_answers import WireItem, WireProof, anchor_of, digest
 from enc.client.verify.facts import Anchor, EventFact, StateFact, check_anchor
 from enc.client.verify.log_verifier import LogVerifier
 from enc.core.errors import InvalidProof
 from enc.core.log.commit import auto_delete_at
-from enc.core.log.event import event_from_wire, is_erasable
+from enc.core.log.event import event_from_wire, is_erasable, withheld_by
 from enc.core.log.filter import Filter
 from enc.core.primitives.encoding import MAX_INT
-from enc.core.primitives.types import BundleProof, Event, Tags, TreeHead, event_text, json_of
+from enc.core.primitives.types import BundleProof, Event, Tags, TreeHead, Withheld, event_text, json_of
 from enc.core.trees.bundle import check_membership
 from enc.core.trees.proof import bundle_proof_from_wire, check_state_proof, state_proof_from_wire
 from enc.core.trees.state_key import DELETED, status_key
@@ -64,13 +65,19 @@ class Item(Struct, frozen=True):
 
     @property
     def content(self) -> str | None:
-        """None: erased. With `query(valid=…)`, the current content: that of the latest Update."""
+        """None: erased or withheld. With `query(valid=…)`, the current content: that of the latest Update."""
         return self.event.content if self.judged is None else self.judged
 
     @property
     def json(self) -> Any:
-        """The content, parsed as JSON; None if it was erased or is not JSON."""
+        """The content, parsed as JSON; None if it is missing or is not JSON."""
         return json_of(self.content)
+
+    @property
+    def withheld(self) -> Withheld | None:
+        """The verified statement of a node of this log that it withholds the content; None without
+        one."""
+        return self.event.withheld
 
     @property
     def target(self) -> bytes | None:
@@ -87,9 +94,7 @@ def verify_items(verifier: LogVerifier, wires: Sequence[WireItem], filter_: Filt
         items = [_item(wire, filter_) for wire in wires]
     verifier.verify_events([item.event for item in items], answer)
     with verifier.blame_node("event", answer):
-        for item in items:
-            _check_content(item, verifier)
-    return items
+        return [item if item.event.content is not None else _without_content(item, verifier) for item in items]
 
 
 def _item(wire: WireItem, filter_: Filter) -> Item:
@@ -102,17 +107,20 @@ def _item(wire: WireItem, filter_: Filter) -> Item:
     return Item(event, wire.status, updated_by)
 
 
-def _check_content(item: Item, verifier: LogVerifier) -> None:
-    """Check that a missing content was erased.
+def _without_content(item: Item, verifier: LogVerifier) -> Item:
+    """Check that a missing content was erased or is withheld by a statement of a node of this log.
+    Return the item without a statement that does not count.
 
     A later Update, not shown in the item, erases an Update.
     """
     event = item.event
-    if event.content is not None:
-        return
+    statement = withheld_by(event, verifier.nodes_of(event))
     has_cause = item.updated_by is not None or event.type == "Update" or auto_delete_at(event) is not None
-    if not has_cause or not is_erasable(event, verifier.dialect.predefined):
-        raise InvalidProof(f"{event.seq}: the content is withheld")
+    if not (has_cause or statement) or not is_erasable(event, verifier.dialect.predefined):
+        raise InvalidProof(f"{event.seq}: the content is missing, without an erasure or a valid statement of the node")
+    if statement is event.withheld:
+        return item
+    return replace(item, event=replace(event, withheld=None))
 
 
 def check_order(events: Sequence[Event], reverse: bool = False) -> None:

@@ -128,6 +128,10 @@ class LogVerifier:
         """Whether the key, or the sequencer of this seq, is unknown: there may be unknown Migrates."""
         return self.history.at(seq) is None or not self.history.knows(key)
 
+    def nodes_of(self, event: Event) -> frozenset[bytes]:
+        """Return the keys that may withhold the content of a verified event: all known sequencers."""
+        return frozenset({self.sequencer, event.sequencer, *self.history.keys()})
+
     @contextmanager
     def blame_node(self, what: str, answer: bytes) -> Iterator[None]:
         """Raise any failed check in this block as a Forgery of the node, with `answer` as evidence."""

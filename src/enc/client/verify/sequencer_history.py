@@ -73,6 +73,10 @@ class History(Struct, frozen=True):
         ends = [i for i, move in enumerate(self.moves, 1) if move.new_sequencer == key]
         return self.moves[: ends[-1]] if ends else ()
 
+    def keys(self) -> Iterator[bytes]:
+        """Yield the known sequencers."""
+        return (term.sequencer for term in self.terms() if term.sequencer is not None)
+
     def knows(self, key: bytes) -> bool:
         return any(term.sequencer == key for term in self.terms())
 

@@ -1,14 +1,14 @@
-"""Events: finalise a commit, parse, check, erase (docs/protocol.md, section 6)."""
+"""Events: finalise a commit, parse, check, erase, withhold (docs/protocol.md, section 6)."""
 
 from binascii import unhexlify
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from struct import Struct as Layout
 from typing import Any
 
 from msgspec.json import Decoder
 from msgspec.structs import replace
 
-from enc.core.errors import InvalidArchive, InvalidCommit, InvalidHash, InvalidSignature, PeerError
+from enc.core.errors import InvalidArchive, InvalidCommit, InvalidHash, InvalidSignature, MisuseError, PeerError
 from enc.core.log.commit import (
     MAX_EXP_WINDOW_MS,
     SKEW_MS,
@@ -20,15 +20,17 @@ from enc.core.log.commit import (
     check_shape,
     wire_commit,
 )
+from enc.core.log.withheld import WireWithheld, is_signed, wire_withheld, withheld_from_wire
 from enc.core.primitives import hashing
 from enc.core.primitives.encoding import MAX_INT, check_numbers, decode_json, unhex
 from enc.core.primitives.signer import Signer
 from enc.core.primitives.signing import check_schnorr
-from enc.core.primitives.types import Commit, Event, Receipt, Target
+from enc.core.primitives.types import Commit, Event, Receipt, Target, Withheld
 
 
 class WireEvent(WireCommit, kw_only=True):
-    """An event as JSON spells it. An erased one has `content: null` and its `content_hash`."""
+    """An event as JSON spells it. An erased one has `content: null` and its `content_hash`; a
+    withheld one has `withheld`, too."""
 
     id: str
     timestamp: int
@@ -36,6 +38,7 @@ class WireEvent(WireCommit, kw_only=True):
     seq: int
     seq_sig: str
     content_hash: str | None = None
+    withheld: WireWithheld | None = None
 
 
 _decoder = Decoder(WireEvent)
@@ -70,13 +73,14 @@ def sequenced(commit: Commit, id_: bytes, timestamp: int, sequencer: bytes, seq:
 
 
 def parse_event(data: bytes | str) -> Event:
-    """Parse an event from wire JSON, erased or not, without verifying it. A node's own limits do
-    not apply."""
+    """Parse an event from wire JSON, with or without its content, without verifying it. A node's
+    own limits do not apply."""
     return event_from_wire(decode_json(data, _decoder, InvalidCommit))
 
 
 def event_from_wire(wire: WireEvent) -> Event:
     digest = _content_hash(wire)
+    withheld = None if wire.withheld is None else _withheld(wire, wire.withheld)
     hash_, enclave, from_, sig, id_, sequencer, seq_sig = _unhexed(
         wire.hash, wire.enclave, wire.from_, wire.sig, wire.id, wire.sequencer, wire.seq_sig
     )
@@ -99,6 +103,7 @@ def event_from_wire(wire: WireEvent) -> Event:
         sequencer=sequencer,
         seq=seq,
         seq_sig=seq_sig,
+        withheld=withheld,
     )
     check_shape(event, UNLIMITED)
     return event
@@ -121,7 +126,7 @@ def _unhexed(hash_: str, enclave: str, from_: str, sig: str, id_: str, sequencer
 
 
 def _content_hash(wire: WireEvent) -> bytes:
-    """Return the hash of the content or, if the content was erased, the `content_hash` of the
+    """Return the hash of the content or, if the content is missing, the `content_hash` of the
     wire."""
     if wire.content is not None and wire.content_hash is None:
         return hashing.content_hash(wire.content)
@@ -134,6 +139,12 @@ def _content_hash(wire: WireEvent) -> bytes:
     if given is not None and given != digest:
         raise InvalidCommit("content_hash: not the hash of content")
     return digest
+
+
+def _withheld(wire: WireEvent, withheld: WireWithheld) -> Withheld:
+    if wire.content is not None:
+        raise InvalidCommit("withheld: stands beside a content")
+    return withheld_from_wire(withheld)
 
 
 def check_sequenced(event: Event | Receipt) -> None:
@@ -191,7 +202,7 @@ def check_content_present(event: Event, predefined: frozenset[str], error: type[
 
     `predefined` is the policy's.
     """
-    if is_withheld(event, predefined):
+    if lacks_required_content(event, predefined):
         raise error(f"content: a {event.type} is never erased")
 
 
@@ -209,20 +220,55 @@ def is_erasable(event: Event, predefined: frozenset[str]) -> bool:
     return event.type == "Update" or event.type not in predefined
 
 
-def is_withheld(event: Event, predefined: frozenset[str]) -> bool:
-    """Return whether the content is missing although no event of its type is ever erased."""
+def lacks_required_content(event: Event, predefined: frozenset[str]) -> bool:
+    """Return whether the content is missing although no event of its type is ever erased or
+    withheld."""
     return event.content is None and not is_erasable(event, predefined)
 
 
 def erase(event: Event) -> Event:
-    """Return the event without its content. The content's hash stays, so that all signatures still
-    verify."""
-    return replace(event, content=None)
+    """Return the event without its content, and without a statement about it. The content's hash
+    stays, so that all signatures still verify."""
+    return replace(event, content=None, withheld=None)
+
+
+def withhold(event: Event, statement: Withheld) -> Event:
+    """Return the event without its content, with the node's statement about it. Only content that
+    `is_erasable` may be withheld: callers check that."""
+    if not is_signed(statement, event.enclave, event.id):
+        raise MisuseError(f"withheld: {statement.node.hex()} did not sign this statement about event {event.seq}")
+    return replace(event, content=None, withheld=statement)
+
+
+def restore_content(event: Event, content: str) -> Event:
+    """Return the event with its content again; raise InvalidCommit if it is another content."""
+    if hashing.content_hash(content) != event.content_hash:
+        raise InvalidCommit(f"content: not that of event {event.seq}: its hash is not content_hash")
+    return replace(event, content=content, withheld=None)
+
+
+def signed_statement(event: Event) -> Withheld | None:
+    """Return the statement with which some key withholds the content; None if there is none or it
+    is not valid. Whether the key counts depends on the log: see `withheld_by`."""
+    statement = event.withheld
+    if statement is None or event.content is not None:
+        return None
+    return statement if is_signed(statement, event.enclave, event.id) else None
+
+
+def withheld_by(event: Event, nodes: Container[bytes]) -> Withheld | None:
+    """Return the statement with which one of the nodes withholds the content; None if there is
+    none.
+
+    `nodes`: the keys of the log's sequencers, and the key to which the log has moved.
+    """
+    statement = event.withheld
+    return signed_statement(event) if statement is not None and statement.node in nodes else None
 
 
 def wire_event(event: Event) -> dict[str, Any]:
-    """Return the event as a JSON object; an erased one has `"content": null` and its
-    `content_hash`."""
+    """Return the event as a JSON object. An erased one has `"content": null` and its
+    `content_hash`; a withheld one has `withheld`, too."""
     wire = wire_commit(event)
     wire["id"] = event.id.hex()
     wire["timestamp"] = event.timestamp
@@ -231,4 +277,6 @@ def wire_event(event: Event) -> dict[str, Any]:
     wire["seq_sig"] = event.seq_sig.hex()
     if event.content is None:
         wire["content_hash"] = event.content_hash.hex()
+        if event.withheld is not None:
+            wire["withheld"] = wire_withheld(event.withheld)
     return wire

@@ -3,8 +3,9 @@
 
 An audit replay checks what a log proves by itself: that each event is the next one, that timestamps
 never fall, that the sequencer is the one that the Migrates appointed, that the rules allowed the
-event, and that erased contents have a cause. It does not check signatures and hashes: its callers
-check them elsewhere, on as many cores as there are.
+event, and that missing contents have a cause. It does not check signatures and hashes: its callers
+check them elsewhere, on as many cores as there are. Only the statements of nodes that withhold a
+content are checked here; such a content is not a fault.
 
 After a fault the replay continues from the log's own values, so that one fault is reported once. A
 missing seq moves the count; after a falling timestamp, the next is compared with the lower one; an
@@ -20,7 +21,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from enc.core.errors import EncError
-from enc.core.log.event import check_time, is_withheld, target_of
+from enc.core.log.event import check_time, lacks_required_content, target_of
 from enc.core.machine.enclave import apply, apply_manifest, checkpoint_root, judge, judge_manifest, seal
 from enc.core.machine.fault import Fault, FaultKind
 from enc.core.machine.memory import EnclaveMemory
@@ -28,7 +29,7 @@ from enc.core.machine.missing_seqs import MissingSeqs
 from enc.core.machine.replay import MAX_ALLOWED, ReplayStore, SeenCommits
 from enc.core.machine.state import EnclaveState, Transition
 from enc.core.primitives.hashing import log_leaf
-from enc.core.primitives.types import Event
+from enc.core.primitives.types import Event, Withheld
 from enc.core.rules.content import parse_migrate, revised_id
 from enc.core.rules.policy_types import Effects, kept_types
 from enc.core.trees.bundle import closes_before
@@ -59,7 +60,7 @@ class AuditReplay:
         node_bundle_sizes: Mapping[int, int] = _NOTHING_KNOWN,
         node_state_hashes: Mapping[int, bytes] = _NOTHING_KNOWN,
     ) -> None:
-        """Without `check_erasures`, an erased content needs no cause.
+        """Without `check_erasures`, a missing content needs no cause.
 
         Two mappings, by bundle index, hold faults of the node that are known already:
         `node_bundle_sizes` where it put another number of events into a bundle than the rule gives,
@@ -76,6 +77,9 @@ class AuditReplay:
         """Each sequencer with the seq of its first event."""
         self.moves: list[int] = []
         """The seqs of the valid Migrates."""
+        self.withheld: list[tuple[int, Withheld]] = []
+        """After `finish`: the seqs of the contents that nodes of this log withhold, with their
+        statements."""
         self._seen_commits = seen_commits or SeenCommits()
         self._on_step, self._checks_erasures = on_step, check_erasures
         self._node_bundle_sizes, self._node_state_hashes = node_bundle_sizes, node_state_hashes
@@ -85,6 +89,8 @@ class AuditReplay:
         self._expected_sequencer: bytes
         self._held: set[bytes] = set()
         """The keys of `sequencers`."""
+        self._appointed: set[bytes] = set()
+        """The first sequencer, and those that accepted Migrates name: only their statements count."""
         self._unknown_sequencers: set[bytes] = set()
         self._top = -1
         self._last_seq: int
@@ -109,15 +115,21 @@ class AuditReplay:
         """Return all faults at the end of the log; seqs that are still missing become gaps."""
         for gap in self._missing.take_gaps():
             self._add_fault("gap", gap.first, str(gap), gap.before)
-        for seq in self._seen_commits.all_unexplained() if self._checks_erasures else ():
-            self._add_fault(
-                "erasure_without_cause",
-                seq,
-                "its content is missing from this copy, without an Update, a Delete or an auto-delete",
-            )
+        if self._checks_erasures:
+            self._check_missing()
         if sort:
             self.faults.sort(key=lambda fault: (fault.seq, fault.kind))
         return self.faults
+
+    def _check_missing(self) -> None:
+        """Sort the contents that no event erases into withheld ones and faults."""
+        what = (
+            "its content is missing from this copy, without an Update, a Delete, an auto-delete or a valid statement "
+            "of the node"
+        )
+        for seq in self._seen_commits.all_unexplained(self._appointed):
+            self._add_fault("erasure_without_cause", seq, what)
+        self.withheld = self._seen_commits.withheld(self._appointed)
 
     def root(self) -> bytes | None:
         """Return the checkpoint root after the last event; None without a Manifest."""
@@ -164,6 +176,7 @@ class AuditReplay:
         except EncError as e:
             self._add_fault("unauthorised_event", 0, e.message)
         self._top, self._expected_sequencer = 0, event.sequencer
+        self._appointed.add(event.sequencer)
         self._signs(event)
         self._seen_commits.add(event)
         self._keep(event, apply_manifest(event, policy, effects))
@@ -311,9 +324,11 @@ class AuditReplay:
             raise _refusal("it belongs to another enclave")
         if self._seen_commits.is_duplicate(event):
             raise _refusal("the commit is already in the log")
-        if event.content is None and is_withheld(event, kept_types(state.policy)):
+        if event.content is None and lacks_required_content(event, kept_types(state.policy)):
             raise _Erased(_missing(event))
         effects = judge(state, event, self.store, sequencer=event.sequencer, takeover=True)
+        if effects.new_sequencer:
+            self._appointed.add(effects.new_sequencer)
         if event.type not in state.policy.predefined and effects == NOTHING:
             if len(self._allowed) >= MAX_ALLOWED:
                 self._allowed.clear()
@@ -344,7 +359,7 @@ class AuditReplay:
             self._seen_commits.explain(gone)
         if event.content is not None or not self._checks_erasures:
             return
-        if is_withheld(event, kept_types(state.policy)):
+        if lacks_required_content(event, kept_types(state.policy)):
             return
         target = self.store.target(revised_id(event)) if event.type == "Update" else None
         if not target_of(event).auto_delete and not (target and target.auto_delete):

@@ -2,19 +2,20 @@
 
 Checked for each event, in this order:
 
- 1. it is the next one: enclave, seq without gaps, the Manifest first; only content events may be erased
+ 1. it is the next one: enclave, seq without gaps, the Manifest first; only content events may lack it
  2. commit hash, author's signature, sequencer's signature, id
  3. its timestamp is not before the previous event's, at most a minute after `exp`, and at most 61 minutes before it
  4. no commit hash occurs twice
  5. the sequencer is the expected one, or takes over by a Migrate that names it
  6. lifecycle and authorisation against the state before it; a Migrate's checkpoint
- 7. an erased content has a cause: an Update or Delete, or an auto-delete tag
+ 7. a missing content has a cause: an Update or Delete, an auto-delete tag, or a node's statement
+    that it withholds the content
 
 A node's own limits, quotas and clock do not matter. Memory grows with the events' metadata, not
 with contents, unless the caller passes a store and seen commits that are kept elsewhere.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Iterable, Sequence
 from heapq import heappop, heappush
 from typing import Protocol
 
@@ -22,11 +23,11 @@ from msgspec.structs import replace
 
 from enc.core.errors import Duplicate, EncError, InvalidArchive, ReplayFailed
 from enc.core.log.commit import SKEW_MS, manifest_version
-from enc.core.log.event import check_content_present, check_event, check_time, target_of
+from enc.core.log.event import check_content_present, check_event, check_time, signed_statement, target_of
 from enc.core.machine.enclave import apply, apply_manifest, checkpoint_root, judge, judge_manifest, state_hash
 from enc.core.machine.memory import EnclaveMemory
 from enc.core.machine.state import EnclaveState, StoredEnclave, Transition
-from enc.core.primitives.types import PREDEFINED, Event
+from enc.core.primitives.types import PREDEFINED, Event, Withheld
 from enc.core.rules.content import revised_id
 from enc.core.rules.policy_types import Effects, kept_types
 from enc.core.trees.bundle import OpenBundle
@@ -42,12 +43,18 @@ class ReplayStore(StoredEnclave, Protocol):
 
 
 class SeenCommits:
-    """Commit hashes that a replay has seen, and erased contents that have no cause so far."""
+    """Commit hashes that a replay has seen, and missing contents that have no cause so far.
+
+    A node's statement that it withholds a content counts or not by the log's end, which shows all
+    sequencers: the methods that look at statements take their keys.
+    """
 
     def __init__(self) -> None:
         self._seen: set[bytes] = set()
         self._seen_until: list[tuple[int, bytes]] = []
         self._unexplained: dict[bytes, int] = {}
+        self._stated: dict[bytes, tuple[int, Withheld]] = {}
+        """By event id, the seq of a content with a statement, which any key may have signed."""
 
     def is_duplicate(self, event: Event) -> bool:
         return event.hash in self._seen
@@ -61,19 +68,36 @@ class SeenCommits:
         heappush(self._seen_until, (event.exp, event.hash))
 
     def add_unexplained(self, event: Event) -> None:
-        """Store that the event's content is erased without a cause so far."""
-        self._unexplained[event.id] = event.seq
+        """Store that the event's content is missing without an Update, a Delete or an auto-delete
+        so far."""
+        statement = signed_statement(event)
+        if statement is None:
+            self._unexplained[event.id] = event.seq
+        else:
+            self._stated[event.id] = event.seq, statement
 
     def explain(self, event_id: bytes) -> None:
-        self._unexplained.pop(event_id, None)
+        if self._unexplained.pop(event_id, None) is None:
+            self._stated.pop(event_id, None)
 
-    def unexplained(self) -> int | None:
-        """Return the first seq whose content is erased without a cause."""
-        return min(self._unexplained.values(), default=None)
+    def unexplained(self, nodes: Container[bytes]) -> int | None:
+        """Return the first seq whose content is missing without a cause, and without a statement of
+        one of the nodes."""
+        return min(self.all_unexplained(nodes), default=None)
 
-    def all_unexplained(self) -> list[int]:
+    def all_unexplained(self, nodes: Container[bytes]) -> list[int]:
         """Return all such seqs, in order."""
-        return sorted(self._unexplained.values())
+        foreign = [seq for seq, statement in self._statements() if statement.node not in nodes]
+        return sorted([*self._unexplained.values(), *foreign])
+
+    def withheld(self, nodes: Container[bytes]) -> list[tuple[int, Withheld]]:
+        """Return the seqs of contents that one of the nodes withholds, in order, with its
+        statements. A content that is erased, too, is not among them."""
+        found = [each for each in self._statements() if each[1].node in nodes]
+        return sorted(found, key=lambda each: each[0])
+
+    def _statements(self) -> Iterable[tuple[int, Withheld]]:
+        return self._stated.values()
 
 
 class Replay:
@@ -169,12 +193,24 @@ class Replay:
         return at
 
     def finish(self) -> EnclaveState:
-        """Return the state after the last event; raise ReplayFailed if an erased content has no
+        """Return the state after the last event; raise ReplayFailed if a missing content has no
         cause."""
-        seq = self._seen_commits.unexplained()
+        seq = self._seen_commits.unexplained(self.nodes)
         if seq is not None:
-            raise ReplayFailed(seq, InvalidArchive("content: erased without an Update, a Delete or an auto-delete"))
+            what = "content: missing without an Update, a Delete, an auto-delete or a statement of the node"
+            raise ReplayFailed(seq, InvalidArchive(what))
         return self.state
+
+    def withheld(self) -> list[tuple[int, Withheld]]:
+        """Return the seqs of the contents that nodes of this log withhold, in order, with their
+        statements. Call it after the last event."""
+        return self._seen_commits.withheld(self.nodes)
+
+    @property
+    def nodes(self) -> frozenset[bytes]:
+        """The keys of all sequencers so far, and of the one that is expected next: only their
+        statements count."""
+        return frozenset(key for key, _ in self.sequencers) | {self.state.sequencer}
 
     def state_hash(self) -> bytes:
         return state_hash(self.state, self.store)

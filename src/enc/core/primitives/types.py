@@ -46,7 +46,7 @@ class CommitLimits(Struct, frozen=True):
 
 class Commit(Struct, frozen=True, kw_only=True):
     """A proposed event, signed by a client. `content` is None only in an Event whose content was
-    erased."""
+    erased or is withheld."""
 
     hash: bytes
     enclave: bytes
@@ -60,6 +60,17 @@ class Commit(Struct, frozen=True, kw_only=True):
     sig: bytes
 
 
+class Withheld(Struct, frozen=True, kw_only=True):
+    """A node's signed statement that it withholds the content of one event."""
+
+    reason: str
+    """A code such as `court_order` (enc.core.log.withheld.REASONS)."""
+    ts: int
+    """When the node withheld it, in Unix milliseconds, by the node's clock."""
+    node: bytes
+    sig: bytes
+
+
 class Event(Commit, frozen=True, kw_only=True):
     """A commit that its sequencer ordered and signed."""
 
@@ -68,6 +79,8 @@ class Event(Commit, frozen=True, kw_only=True):
     sequencer: bytes
     seq: int
     seq_sig: bytes
+    withheld: Withheld | None = None
+    """Only without a content, and not verified by parsing: `enc.core.log.event.withheld_by` does."""
 
     @property
     def author(self) -> bytes:

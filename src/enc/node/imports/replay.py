@@ -11,11 +11,11 @@ the log: replay reads what it needs back from the staging area.
 
 import sqlite3
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 
 from enc.core.errors import EncError, EnclaveExists, InvalidCommit, ReplayFailed
 from enc.core.log.commit import check_hash
-from enc.core.log.event import finalize, target_of
+from enc.core.log.event import finalize, signed_statement, target_of
 from enc.core.machine import enclave as machine
 from enc.core.machine.replay import Replay, SeenCommits
 from enc.core.machine.state import EnclaveState, Transition
@@ -76,7 +76,7 @@ class UnboundedCommits(SeenCommits):
     def __init__(self) -> None:
         self._db = sqlite3.connect("", isolation_level=None, check_same_thread=False)
         self._db.execute("PRAGMA synchronous = OFF")
-        self._db.execute("CREATE TABLE gone (id BLOB PRIMARY KEY, seq INTEGER NOT NULL) WITHOUT ROWID")
+        self._db.execute("CREATE TABLE gone (id BLOB PRIMARY KEY, seq INTEGER NOT NULL, node BLOB) WITHOUT ROWID")
 
     def is_duplicate(self, event: Event) -> bool:
         return False
@@ -85,14 +85,17 @@ class UnboundedCommits(SeenCommits):
         """Do nothing: the staging area knows all commits."""
 
     def add_unexplained(self, event: Event) -> None:
-        self._db.execute("INSERT OR REPLACE INTO gone VALUES (?, ?)", (event.id, event.seq))
+        statement = signed_statement(event)
+        node = None if statement is None else statement.node
+        self._db.execute("INSERT OR REPLACE INTO gone VALUES (?, ?, ?)", (event.id, event.seq, node))
 
     def explain(self, event_id: bytes) -> None:
         self._db.execute("DELETE FROM gone WHERE id = ?", (event_id,))
 
-    def unexplained(self) -> int | None:
-        ((seq,),) = self._db.execute("SELECT min(seq) FROM gone")
-        return None if seq is None else int(seq)
+    def unexplained(self, nodes: Container[bytes]) -> int | None:
+        return min(
+            (seq for seq, node in self._db.execute("SELECT seq, node FROM gone") if node not in nodes), default=None
+        )
 
     def close(self) -> None:
         self._db.close()

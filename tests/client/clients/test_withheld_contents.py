@@ -1,0 +1,85 @@
+"""Contents that a node withholds: a client accepts its signed statement, and no other instead of a content."""
+
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from enc.client import Forgery
+from enc.core.log.event import erase, wire_event, withhold
+from enc.core.log.withheld import sign_withheld
+from enc.core.primitives.types import Event
+from enc.testing.lying_node import Json
+from tests.client.scene import Scene
+from tests.core.world import START, person
+
+
+def by(name: str, event: Event) -> Event:
+    return withhold(event, sign_withheld(person(name), event.enclave, event.id, "court_order", START))
+
+
+def item_of(scene: Scene, text: str, enclave: Any = None) -> Any:
+    (item,) = (item for item in (enclave or scene.other()).query() if item.id == scene.id(text))
+    return item
+
+
+def test_a_withheld_content_comes_with_its_statement(scene: Scene) -> None:
+    withheld = by("node", scene.event("one"))
+    scene.show(withheld.seq, withheld)
+    item = item_of(scene, "one")
+    assert (item.content, item.status, item.withheld) == (None, "active", withheld.withheld)
+    assert item_of(scene, "three").withheld is None
+    scene.node.be_honest()
+    assert item_of(scene, "one").content == "one"
+
+
+def test_a_complete_read_and_proofs_accept_it(scene: Scene) -> None:
+    withheld = by("node", scene.event("one"))
+    scene.show(withheld.seq, withheld)
+    assert [item.withheld for item in scene.other().query(proof=True)][1] == withheld.withheld
+    assert [item.withheld for item in scene.other().complete()][1] == withheld.withheld
+
+
+def test_a_subscription_accepts_it(scene: Scene) -> None:
+    withheld = by("node", scene.event("four"))
+
+    def show(item: Json) -> Json | None:
+        return {**item, "event": wire_event(withheld)} if item["event"]["seq"] == withheld.seq else None
+
+    scene.lie("Event", show)
+    found = next(item for item in scene.other().subscribe() if item.seq == withheld.seq)
+    assert found.withheld == withheld.withheld
+
+
+@pytest.mark.parametrize("name", ["node2", "bob"])
+def test_a_statement_of_a_stranger_is_none(scene: Scene, name: str) -> None:
+    scene.show(1, by(name, scene.event("one")))
+    assert "without an erasure or a valid statement" in scene.caught(Forgery, scene.other().query).message
+
+
+def test_a_statement_with_another_reason_than_signed_is_none(scene: Scene) -> None:
+    withheld = by("node", scene.event("one"))
+    assert withheld.withheld is not None
+    scene.show(1, replace(withheld, withheld=replace(withheld.withheld, reason="abuse")))
+    scene.caught(Forgery, scene.other().query)
+
+
+def test_a_slot_is_never_withheld(scene: Scene) -> None:
+    scene.show(3, by("node", scene.event("plans")))
+    scene.caught(Forgery, scene.other().query)
+
+
+def test_a_statement_that_does_not_count_is_not_shown_beside_an_erasure(scene: Scene) -> None:
+    updated = scene.event("two")
+    assert updated.content is None
+    statement = sign_withheld(person("bob"), updated.enclave, updated.id, "abuse", START)
+    scene.show(updated.seq, replace(updated, withheld=statement))
+    item = item_of(scene, "two")
+    assert (item.withheld, item.event) == (None, erase(updated))
+
+
+def test_a_statement_beside_a_content_is_malformed(scene: Scene) -> None:
+    event = scene.event("one")
+    withheld = wire_event(by("node", event))["withheld"]
+    scene.alter(1, withheld=withheld)
+    assert "withheld: stands beside a content" in scene.caught(Forgery, scene.other().query).message
