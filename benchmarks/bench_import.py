@@ -28,11 +28,10 @@ from enc.core.primitives.hashing import event_hash, sha256
 from enc.core.primitives.signing import PrivateKey
 from enc.core.primitives.types import Commit, CommitLimits, Event
 from enc.node.imports.context import ImportContext, ImportPolicy
-from enc.node.imports.disk_space import DiskSpace
 from enc.node.imports.jobs import Importer
 from enc.node.imports.log_import import ImportJob
 from enc.node.imports.orders import ImportOrder
-from enc.node.limits.quota import Quota
+from enc.node.limits.quota import StorageRules
 from enc.node.main import GC_THRESHOLD
 from enc.node.sequence.sequencer import Sequencer
 from enc.node.sequence.state_cache import StateCache
@@ -141,8 +140,7 @@ def take_in(folder: Path, archive: bytes, migrate: Commit, events: int, now: int
     policy = ImportPolicy(
         may_create=lambda identity: True,
         rates=RateLimiter(0, 1, time.monotonic),
-        quota=Quota(),
-        disk=DiskSpace(lambda: 1 << 50, 0),
+        rules=StorageRules(),
         at_once=1,
         total_bytes=1 << 40,
         max_ratio=100,

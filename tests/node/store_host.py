@@ -86,7 +86,9 @@ def downgrade_to_5(path: Path) -> None:
     """Turn a closed store into one of version 5 of the schema."""
     with closing(sqlite3.connect(path, isolation_level=None)) as db:
         db.executescript(
-            "DROP TABLE provenance; ALTER TABLE node DROP COLUMN writes; ALTER TABLE node DROP COLUMN shown; "
+            "DROP TRIGGER sizes_begin; DROP TRIGGER sizes_event; DROP TRIGGER sizes_content; DROP TRIGGER sizes_node; "
+            "DROP TABLE sizes; DROP TABLE provenance; "
+            "ALTER TABLE node DROP COLUMN writes; ALTER TABLE node DROP COLUMN shown; "
             "PRAGMA user_version = 5;"
         )
 

@@ -35,12 +35,12 @@ from enc.node.api.websocket import WebSocketApi, WebSocketLimits
 from enc.node.config import NodeConfig
 from enc.node.control.operations import Operations
 from enc.node.imports.context import ImportContext, ImportPolicy
-from enc.node.imports.disk_space import DiskSpace, file_size, free_bytes
 from enc.node.imports.fetches import Fetches
 from enc.node.imports.jobs import Importer
 from enc.node.imports.source_calls import SourceCalls
 from enc.node.imports.uploads import UploadLimits, Uploads, unnamed_file
-from enc.node.limits.quota import Quota
+from enc.node.limits.disk_space import DiskSpace, file_size, read_disk
+from enc.node.limits.quota import StorageRules
 from enc.node.openapi.document import document
 from enc.node.ops.metrics import CachedReading, Metrics
 from enc.node.ops.readiness import Readiness
@@ -122,7 +122,10 @@ class Node:
             store, config.retention.purge_after_s * 1000, int(config.retention.sweep_interval_s * 1000)
         )
         self.push_batcher = self._push_batcher()
-        self._quota = Quota(config.admission.max_enclaves, config.admission.max_events, config.admission.max_bytes)
+        folder = config.data_path
+        self.disk = DiskSpace(lambda: read_disk(folder), monotonic, store.reusable)
+        self._storage = StorageRules(disk=self.disk)
+        self._set_storage_rules(config)
         self.sequencer = self._sequencer(replies)
         self._rates = identities, addresses = self._rate_limiters()
         self.signatures = signatures or SignaturePool(0)
@@ -147,7 +150,7 @@ class Node:
             settings=SequencerSettings(
                 seal_idle=self.config.sequencing.seal_idle,
                 max_batch=self.config.sequencing.max_batch,
-                quota=self._quota,
+                storage=self._storage,
                 is_read_only=bool(self.restored),
             ),
             monotonic=self._monotonic,
@@ -196,6 +199,7 @@ class Node:
             self.sequencer,
             self._now,
             self.config.data_path,
+            self.disk,
             self.restored,
         )
         readiness = Readiness(checks.all())
@@ -211,8 +215,7 @@ class Node:
         self.admin_app = AdminApi(admin_pages)
         self.registry = RegistryApi(self.store, handlers, self.key.public, self.config.registry.id)
         taking, folder = self.config.imports, self.config.data_path
-        disk = DiskSpace(lambda: free_bytes(folder), taking.keep_free_bytes)
-        self.importer = self._importer(identities, disk)
+        self.importer = self._importer(identities)
         bounds = UploadLimits(
             max_count=taking.uploads,
             per_address=taking.uploads_per_address,
@@ -220,7 +223,7 @@ class Node:
             min_bytes_per_s=taking.upload_bytes_per_s,
             grace_s=taking.upload_grace_s,
         )
-        self.uploads = Uploads(bounds, disk, self._monotonic, lambda: unnamed_file(folder))
+        self.uploads = Uploads(bounds, self.disk, self._monotonic, lambda: unnamed_file(folder))
         calls = SourceCalls(taking.uploads, allow_private=self.config.private_endpoints)
         self.fetches = Fetches(self.importer, self.uploads, calls, self.key, self._now, taking.total_bytes)
         imports = ImportApi(self.importer, reads, self.uploads, self.fetches, limits.body, taking.archive_bytes)
@@ -239,13 +242,12 @@ class Node:
         self.ws = WebSocketApi(self.intake, reads, self.hub, addresses, ws_limits, self.key.public, self.requests)
         self.app = with_cors(self._app, self.config.cors.origins)
 
-    def _importer(self, identities: RateLimiter, disk: DiskSpace) -> Importer:
+    def _importer(self, identities: RateLimiter) -> Importer:
         taking, limits = self.config.imports, self.config.limits
         policy = ImportPolicy(
             may_create=self._may_create,
             rates=identities,
-            quota=self._quota,
-            disk=disk,
+            rules=self._storage,
             at_once=taking.at_once,
             total_bytes=taking.total_bytes,
             max_ratio=taking.max_ratio,
@@ -266,11 +268,13 @@ class Node:
 
     def _add_gauges(self) -> None:
         totals = CachedReading(self.store.totals, TOTALS_S, self._monotonic)
+        largest = CachedReading(self.store.largest_size, TOTALS_S, self._monotonic)
         gauges: tuple[tuple[str, str, Callable[[], float]], ...] = (
             ("enc_waiting_commits", "Commits accepted and not durable yet", lambda: self.intake.waiting),
             ("enc_subscriptions", "Live subscriptions", lambda: self.hub.count),
             ("enc_websockets", "Open WebSockets", lambda: len(self.ws.connections)),
             ("enc_enclaves", "Enclaves on this node", self.store.count),
+            ("enc_largest_enclave_bytes", "Events and tree nodes of the largest enclave", largest),
             ("enc_enclaves_in_memory", "Enclaves whose state is in memory", lambda: len(self.states)),
             ("enc_restored", "1: the store is a copy, and the node signs nothing", lambda: bool(self.restored)),
             ("enc_push_queues", "Queues of endpoints", lambda: totals().queues),
@@ -294,7 +298,10 @@ class Node:
         yield "enc_ready", "1: a commit would succeed", lambda: not self.pages.readiness.codes
         yield "enc_database_bytes", "Size of the database file", lambda: file_size(store)
         yield "enc_wal_bytes", "Size of the write-ahead log", lambda: file_size(store.with_name(f"{store.name}-wal"))
-        yield "enc_free_bytes", "Free bytes of the data directory's disk", lambda: free_bytes(folder)
+        yield "enc_free_bytes", "Free bytes of the data directory's disk", lambda: read_disk(folder).free
+        yield "enc_disk_low", "1: the node rejects what grows, because its disk is low", lambda: self.disk.is_low
+        yield "enc_keep_free_bytes", "Free bytes below which the node rejects what grows", lambda: self.disk.bound
+        yield "enc_reusable_bytes", "Free bytes inside the database file", self.store.reusable
         yield (
             "enc_clock_offset_seconds",
             "By how much the clock was set since the start",
@@ -339,6 +346,7 @@ class Node:
     # Callbacks between the parts
 
     def _maintain(self, now: int) -> None:
+        self.disk.run_if_due()
         self.retention_sweeper.run_if_due(now)
         if not self.restored:  # the first node may have made other batches with the same numbers
             self.push_batcher.run_if_due(now)
@@ -375,19 +383,26 @@ class Node:
     def apply(self, config: NodeConfig) -> None:
         """Put the settings into force that can change while the node runs. For the event loop's thread."""
         self.config, self.pages.config, self._allowed = config, config, frozenset(config.admission.allow)
-        admission, rates = config.admission, config.effective_rates
-        quota = admission.max_enclaves, admission.max_events, admission.max_bytes
-        self._quota.enclaves, self._quota.events, self._quota.bytes = quota
+        rates = config.effective_rates
+        self._set_storage_rules(config)
         identities, addresses = self._rates
         identities.set_rate(rates.identity_per_s, rates.identity_burst)
         addresses.set_rate(rates.address_per_s, rates.address_burst)
         self.requests.is_logged = config.access_log
+
+    def _set_storage_rules(self, config: NodeConfig) -> None:
+        admission, quota, enclaves = config.admission, self._storage.quota, self._storage.enclave_quota
+        quota.enclaves, quota.events, quota.bytes = admission.max_enclaves, admission.max_events, admission.max_bytes
+        enclaves.events, enclaves.bytes = admission.max_events_per_enclave, admission.max_bytes_per_enclave
+        self.disk.setting = config.limits.disk_keep_free_bytes
+        self.disk.update()
 
     # Start and stop
 
     def start(self) -> None:
         if self.restored:
             _log.error("restored", reason=self.restored, todo="enc node adopt")
+        self.disk.run_if_due()
         self.retention_sweeper.run_if_due(self._now())
         self.sequencer.start()
         self.admission.start()

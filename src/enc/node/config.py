@@ -39,6 +39,9 @@ BASE_BYTES = 300 << 20
 ADMIN_OFFSET = 10
 """From the public port to the admin listener's, by default."""
 
+AUTO = -1
+"""Value of `limits.disk_keep_free_bytes` for a bound by the size of the disk."""
+
 Creation = Literal["open", "allowlist", "closed"]
 
 _KIB, _MIB, _MANY = 1 << 10, 1 << 20, 1 << 20
@@ -153,6 +156,16 @@ class LimitSettings(Struct, frozen=True, kw_only=True):
     incoming_bytes_per_address: Annotated[
         int, _size("The same for one address; 0: no limit, as behind a proxy.", 1 << 40, 0)
     ] = 32 * _MIB
+    disk_keep_free_bytes: Annotated[
+        int,
+        _number(
+            "Free bytes of the disk below which the node rejects what grows: enclaves, imports, contents. 0: no bound; "
+            "-1: one hundredth of the disk, from 256 MiB to 1 GiB, at most a tenth of the disk.",
+            AUTO,
+            1 << 50,
+            "bytes",
+        ),
+    ] = AUTO
     request_timeout_s: Annotated[
         float, _real("Time to send a whole request, or a whole WebSocket message.", 0.1, 3600, "seconds")
     ] = 30.0
@@ -177,8 +190,8 @@ class LimitSettings(Struct, frozen=True, kw_only=True):
 
 
 class AdmissionSettings(Struct, frozen=True, kw_only=True):
-    """[admission]: who may create enclaves here, and how much one identity may store. A quota of 0
-    means none.
+    """[admission]: who may create enclaves here, and how much one identity, and one enclave, may
+    store. A quota of 0 means none.
     """
 
     create: Annotated[Creation, _choice("Who may create enclaves: anyone, those in `allow`, or nobody.", Creation)] = (
@@ -193,6 +206,18 @@ class AdmissionSettings(Struct, frozen=True, kw_only=True):
     max_enclaves: Annotated[int, _number("Most enclaves that one identity may create; 0: no quota.", 0, MAX_INT)] = 0
     max_events: Annotated[int, _number("Most events of one identity; 0: no quota.", 0, MAX_INT)] = 0
     max_bytes: Annotated[int, _number("Most bytes of content of one identity; 0: no quota.", 0, MAX_INT, "bytes")] = 0
+    max_events_per_enclave: Annotated[
+        int, _number("Most events of one enclave; 0: no quota. Events that free space are accepted.", 0, MAX_INT)
+    ] = 0
+    max_bytes_per_enclave: Annotated[
+        int,
+        _number(
+            "Most bytes of one enclave's events and tree nodes; 0: no quota. Erased contents do not count.",
+            0,
+            MAX_INT,
+            "bytes",
+        ),
+    ] = 0
 
 
 class RateSettings(Struct, frozen=True, kw_only=True):
@@ -388,9 +413,6 @@ class ImportSettings(Struct, frozen=True, kw_only=True):
     max_ratio: Annotated[
         int, _number("Most bytes of a log for each byte of its archive; a log may always have 8 MiB.", 1, _MANY)
     ] = 100
-    keep_free_bytes: Annotated[
-        int, _size("Bytes of the disk that imports leave free; with fewer they stop.", 1 << 50, 0)
-    ] = 1 << 30
     uploads: Annotated[int, _number("Most logs at one time, uploaded or fetched, arriving or whole.", 1, 1024)] = 8
     uploads_per_address: Annotated[int, _number("Most of them from one address.", 1, 1024)] = 4
     uploads_bytes: Annotated[int, _size("Most bytes of all of them, as stored (compressed).", 1 << 50)] = 32 << 30

@@ -62,6 +62,12 @@ class _Enclave:
         seq = self.by_id[event_id]
         self.events[seq] = erase(self.events[seq])
 
+    @property
+    def size(self) -> int:
+        """Bytes of the events, as wire JSON, and of the tree nodes."""
+        nodes = self.memory.tree_nodes.items()
+        return sum(len(encode(wire_event(event))) for event in self.events) + sum(len(h) + len(n) for h, n in nodes)
+
     def found(self, seq: int) -> EventWithStatus:
         status = self.statuses.get(seq)
         if status is None:
@@ -169,6 +175,16 @@ class MemoryStore(PushMemory):
 
     def usage(self, identity: bytes) -> Usage:
         return self._used.get(identity, Usage())
+
+    def size(self, enclave: bytes) -> int:
+        found = self._get(enclave) or self._staged.get(enclave)
+        return 0 if found is None else found.size
+
+    def largest_size(self) -> int:
+        return max((found.size for found in self._all.values()), default=0)
+
+    def reusable(self) -> int:
+        return 0
 
     def spend(self, request: SpentRequest, clock: int) -> None:
         self._clock = max(self._clock, clock)

@@ -52,6 +52,11 @@ DAMAGE: list[tuple[str, int | None, str, str]] = [
     ("", None, "the number of enclaves", "DELETE FROM enclaves WHERE e = {life}"),
     ("", None, f"states: {NONE}", "DELETE FROM enclaves WHERE e = {life}"),
     ("", None, "the number of enclaves", "INSERT INTO enclaves VALUES (1000, zeroblob(32), '', NULL, 0, NULL)"),
+    # sizes
+    ("life", None, "sizes: not the size of", "UPDATE sizes SET bytes = bytes + 1 WHERE e = {life}"),
+    ("life", None, "sizes: not the size of", "DELETE FROM sizes WHERE e = {life}"),
+    ("", None, f"sizes: {NONE}", "INSERT INTO sizes VALUES (1000, 1)"),
+    ("purged", None, "purged, but rows of sizes are left", "INSERT INTO sizes VALUES ({purged}, 1)"),
     # states
     ("life", None, "the store has no such enclave", "UPDATE states SET e = 1000 WHERE e = {life}"),
     ("", None, f"states: {NONE}", "UPDATE states SET e = 1000 WHERE e = {life}"),

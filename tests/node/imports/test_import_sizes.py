@@ -10,6 +10,7 @@ from enc.core.log.commit import wire_commit
 from enc.core.log.event import wire_event
 from enc.node.config import ImportSettings, LimitSettings
 from enc.node.imports import log_import
+from enc.node.limits.disk_space import DiskReading
 from enc.testing.memory_store import MemoryStore
 from tests.core.world import World
 from tests.node.imports.import_orders import OLD, forced, moved, nothing_is_kept, refused, world
@@ -69,7 +70,7 @@ def test_events_obey_the_limits_for_commits(limits: dict[str, Any], said: str, h
 
 def test_imports_leave_the_disk_its_reserve() -> None:
     made, here = moved(), world(meta={"n": 1})
-    with Served(replace(DEV, imports=ImportSettings(keep_free_bytes=1 << 50))) as node:
+    with Served(replace(DEV, limits=LimitSettings(disk_keep_free_bytes=1 << 50))) as node:
         for error in (
             refused(node, wire_event(made.events[-1])),
             refused(node, wire_commit(forced(here)), archive=archive_of(here.events)),
@@ -82,10 +83,10 @@ def test_imports_leave_the_disk_its_reserve() -> None:
 def test_an_import_stops_when_it_fills_the_disk(monkeypatch: pytest.MonkeyPatch, has_archive: bool) -> None:
     made, store = moved(), MemoryStore()
 
-    def free(folder: Path) -> int:
-        return 0 if store._staged else 1 << 50
+    def read(folder: Path) -> DiskReading:
+        return DiskReading(0 if store._staged else 1 << 50, 1 << 50)
 
-    monkeypatch.setattr("enc.node.assembly.free_bytes", free)
+    monkeypatch.setattr("enc.node.assembly.read_disk", read)
     with Served(store=store) as node, ExportNode(OLD, made.events) as source:
         how: Any = {"archive": archive_of(made.events)} if has_archive else {"source": source.url}
         error = failure(node, made.events[-1], **how)

@@ -17,10 +17,10 @@ from enc.core.errors import Unavailable
 from enc.core.log.commit import wire_commit
 from enc.core.primitives.types import Commit
 from enc.node.config import ImportSettings
-from enc.node.imports.disk_space import DiskSpace
 from enc.node.imports.log_import import ImportJob
 from enc.node.imports.orders import ImportStatus
 from enc.node.imports.uploads import Upload, UploadLimits, Uploads
+from enc.node.limits.disk_space import DiskReading, DiskSpace
 from tests.core.world import LIFETIME, World
 from tests.node.imports.import_orders import OLD, forced, moved, world
 from tests.node.moving import WITH_ARCHIVE, ExportNode, archive_of, done, ended, order
@@ -43,7 +43,7 @@ class Desk:
     def __init__(self, **changes: Any) -> None:
         self.clock, self.stopped = Clock(), list[str]()
         self.free = 1 << 40
-        disk = DiskSpace(lambda: self.free, 1 << 30)
+        disk = DiskSpace(lambda: DiskReading(self.free, 1 << 40), setting=1 << 30)
         self.uploads = Uploads(replace(BOUNDS, **changes), disk, lambda: self.clock.monotonic, io.BytesIO)
 
     def add(self, address: str, name: str = "", size: int = 0) -> Upload:

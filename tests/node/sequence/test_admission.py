@@ -12,7 +12,7 @@ from enc.core.machine.state import EnclaveState
 from enc.core.primitives.encoding import compact_json
 from enc.core.primitives.types import CommitLimits, Receipt
 from enc.node.config import NodeConfig, RateSettings, RetentionSettings
-from enc.node.limits.quota import Quota
+from enc.node.limits.quota import Quota, StorageRules
 from enc.node.sequence.admission import CommitValidator
 from enc.node.sequence.admitted import AdmittedCommit, CommitOutcome
 from enc.node.sequence.sequencer import Sequencer, SequencerSettings
@@ -192,7 +192,13 @@ def test_quotas_hold_inside_one_batch(quota: Quota, accepted: int) -> None:
     creation = Sequencer(store, NODE, lambda: START, deliver=outcomes.extend)
     manifest = build_manifest(person("alice"), compact_json(SMALL), START + LIFETIME)
     creation.run_once([AdmittedCommit(manifest)])
-    sequencer = Sequencer(store, NODE, lambda: START, deliver=outcomes.extend, settings=SequencerSettings(quota=quota))
+    sequencer = Sequencer(
+        store,
+        NODE,
+        lambda: START,
+        deliver=outcomes.extend,
+        settings=SequencerSettings(storage=StorageRules(quota=quota)),
+    )
 
     def commits(name: str, count: int) -> list[AdmittedCommit]:
         exps = range(START + LIFETIME, START + LIFETIME + count)
@@ -210,7 +216,11 @@ def test_quotas_hold_inside_one_batch(quota: Quota, accepted: int) -> None:
 def test_a_quota_of_enclaves_holds_inside_one_batch() -> None:
     store, outcomes = MemoryStore(), list[CommitOutcome]()
     sequencer = Sequencer(
-        store, NODE, lambda: START, deliver=outcomes.extend, settings=SequencerSettings(quota=Quota(enclaves=2))
+        store,
+        NODE,
+        lambda: START,
+        deliver=outcomes.extend,
+        settings=SequencerSettings(storage=StorageRules(quota=Quota(enclaves=2))),
     )
     manifests = [compact_json({**SMALL, "meta": {"n": n}}) for n in range(4)]
     sequencer.run_once([AdmittedCommit(build_manifest(person("alice"), text, START + LIFETIME)) for text in manifests])

@@ -12,7 +12,7 @@ from enc.core.errors import EncError, Unavailable
 from enc.core.machine import enclave as machine
 from enc.core.machine.early_tree import MAX_PENDING
 from enc.core.primitives.types import Commit, Receipt
-from enc.node.limits.quota import Quota, Spending
+from enc.node.limits.quota import Quota, Spending, StorageRules
 from enc.node.sequence.admitted import AdmittedCommit, Judgement
 from enc.node.sequence.long_judgement import MARGIN_MS, MAX_TRIES, MIN_EARLY, NODES_PER_WRITE, LongJudgement
 from enc.node.sequence.sequencer import Sequencer, SequencerSettings
@@ -54,7 +54,7 @@ def store(tmp_path: Path) -> Iterator[Watched]:
 
 def judge(host: Host, quota: Quota = Quota()) -> LongJudgement:  # noqa: B008
     sequencer = host.sequencer
-    accepts, spending = sequencer._check_accepts, partial(Spending, host.store, quota)
+    accepts, spending = sequencer._check_accepts, partial(Spending, host.store, StorageRules(quota=quota))
     return LongJudgement(host.store, NODE.public, sequencer._states, sequencer._cache, accepts, spending)
 
 
@@ -203,7 +203,7 @@ def test_a_full_disk_is_the_answer(store: Watched) -> None:
 def test_the_sequencer_stores_early_by_itself(store: Watched) -> None:
     host = Host(store)
     enclave = host.create(moves=MOVES, bundle={"size": 1, "timeout": 60_000})
-    settings = SequencerSettings(quota=Quota(events=2))
+    settings = SequencerSettings(storage=StorageRules(quota=Quota(events=2)))
     host.outcomes.clear()
     sequencer = Sequencer(store, NODE, lambda: host.now, deliver=host.outcomes.extend, settings=settings)
     commits = [bundle(host, enclave, 2 * MIN_EARLY, first) for first in (0, 500)]

@@ -16,7 +16,7 @@ from enc.core.machine.state import EnclaveState
 from enc.core.primitives.encoding import compact_json
 from enc.core.primitives.types import Receipt
 from enc.core.rules.policy_types import Policy
-from enc.node.limits.quota import Quota
+from enc.node.limits.quota import Quota, StorageRules
 from enc.node.sequence import sealing
 from enc.node.sequence import state_cache as directory_module
 from enc.node.sequence.admitted import AdmittedCommit, CommitOutcome
@@ -414,7 +414,11 @@ def test_a_clock_that_stands_behind_seals_nothing(host: Host) -> None:
 def test_quotas_hold_inside_a_batch_too(host: Host) -> None:
     quota = Quota(enclaves=1, events=4, bytes=0)
     host.sequencer = Sequencer(
-        host.store, NODE, lambda: host.now, deliver=host.outcomes.extend, settings=SequencerSettings(quota=quota)
+        host.store,
+        NODE,
+        lambda: host.now,
+        deliver=host.outcomes.extend,
+        settings=SequencerSettings(storage=StorageRules(quota=quota)),
     )
     enclave = host.create()
     second = build_manifest(person("alice"), compact_json({**MANIFEST, "meta": {"n": 2}}), host.now + 60_000)
@@ -431,7 +435,11 @@ def test_a_quota_of_bytes_counts_contents(host: Host) -> None:
     used = host.store.usage(person("alice").public).bytes
     quota = Quota(bytes=used + 10)
     host.sequencer = Sequencer(
-        host.store, NODE, lambda: host.now, deliver=host.outcomes.extend, settings=SequencerSettings(quota=quota)
+        host.store,
+        NODE,
+        lambda: host.now,
+        deliver=host.outcomes.extend,
+        settings=SequencerSettings(storage=StorageRules(quota=quota)),
     )
     first, second, third = (host.commit(enclave, "alice", "message", text) for text in ("12345", "äöü!", "1"))
     outcomes = host.run(first, second, third)

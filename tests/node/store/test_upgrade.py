@@ -96,6 +96,7 @@ def test_endpoints_and_counts_are_made_from_the_logs(stores: tuple[SqliteStore, 
         assert [len(old.endpoints(enclave)) for enclave in enclaves] == [2, 1, 0, 2]
         kinds = "SELECT e, type, subject, live, total FROM kinds ORDER BY c"
         assert old.database.rows(kinds) == new.database.rows(kinds)
+        assert old.database.rows("SELECT * FROM sizes") == new.database.rows("SELECT * FROM sizes")
         assert check_store(old, NODE.public, None, lambda count: None).differences == []
         host = Host(old)
         host.now = now + 10

@@ -12,6 +12,7 @@ from pathlib import Path
 from enc.core.errors import EncError
 from enc.core.primitives.signer import SignerUnavailable
 from enc.node.imports.uploads import unnamed_file
+from enc.node.limits.disk_space import DiskSpace
 from enc.node.ops.readiness import Check, NotReady
 from enc.node.sequence.admission import Admission
 from enc.node.sequence.commit_intake import CommitIntake
@@ -33,12 +34,13 @@ class ReadinessChecks:
         sequencer: Sequencer,
         now: Callable[[], int],
         folder: Path,
+        space: DiskSpace,
         restored: str = "",
     ) -> None:
         """`now`: the node's clock. `folder`: its data directory. `restored`: why the node signs nothing."""
         self._restored = restored
         self._intake, self._admission, self._sequencer = intake, admission, sequencer
-        self._now, self._folder = now, folder
+        self._now, self._folder, self._space = now, folder, space
         self._disk: Future[None] = Future()
         """The last write to the disk."""
         self._disk.set_result(None)
@@ -46,7 +48,7 @@ class ReadinessChecks:
     def all(self) -> tuple[Check, ...]:
         if self._restored:
             return (self.check_restored,)
-        return self.check_intake, self.check_admission, self.check_sequencer, self.check_disk
+        return self.check_intake, self.check_admission, self.check_sequencer, self.check_disk, self.check_space
 
     async def check_restored(self) -> NotReady | None:
         return NotReady("restored", self._restored)
@@ -98,6 +100,9 @@ class ReadinessChecks:
         except TimeoutError:
             return NotReady("disk_not_writable", "the disk did not answer in time")
         return None
+
+    async def check_space(self) -> NotReady | None:
+        return NotReady("disk_low", self._space.reason) if self._space.is_low else None
 
 
 def _run(done: "Future[None]", folder: Path) -> None:

@@ -8,9 +8,8 @@ from enc.core.errors import EnclaveTerminated, Unauthorized
 from enc.core.machine.state import EnclaveState
 from enc.core.primitives.signer import Signer
 from enc.core.primitives.types import CommitLimits
-from enc.node.imports.disk_space import DiskSpace
 from enc.node.imports.orders import ImportOrder
-from enc.node.limits.quota import Quota
+from enc.node.limits.quota import StorageRules
 from enc.node.sequence.sequencer import Sequencer
 from enc.node.sequence.state_cache import StateCache
 from enc.node.store.store_interface import Store, Usage
@@ -22,8 +21,7 @@ class ImportPolicy(Struct, frozen=True, kw_only=True):
 
     may_create: Callable[[bytes], bool]
     rates: RateLimiter
-    quota: Quota
-    disk: DiskSpace
+    rules: StorageRules
     at_once: int
     total_bytes: int
     max_ratio: int
@@ -52,11 +50,12 @@ class ImportContext(Struct, frozen=True, kw_only=True):
             raise EnclaveTerminated("the enclave was terminated")
         return state
 
-    def check_quota(self, order: ImportOrder, held: EnclaveState | None, size: int) -> None:
+    def check_quota(self, order: ImportOrder, held: EnclaveState | None, size: int, stored: int = 0) -> None:
         """Charge everything that is new on this node to the Migrate's author; raise Unauthorized
-        over a quota.
+        over a quota. `size`: bytes of contents that will be charged; `stored`: those of the whole log.
         """
-        quota, used = self.policy.quota, self.store.usage(order.migrate.from_)
+        self.policy.rules.enclave_quota.check(order.total, stored)
+        quota, used = self.policy.rules.quota, self.store.usage(order.migrate.from_)
         events = order.total - (held.seq + 1 if held else 0)
         used = Usage(used.enclaves + (held is None), used.events + max(events, 0), used.bytes + size)
         for name in ("enclaves", "events", "bytes"):

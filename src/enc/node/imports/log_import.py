@@ -101,9 +101,13 @@ class LogImport:
         """Check after each slice that the import may continue, and update its status."""
         if self._stopped.is_set():
             raise ImportCancelled("the node is stopping")
-        self._policy.disk.check()
-        self._context.check_quota(self._job.order, self._job.held, staged.staging.size)
+        self._policy.rules.disk.check()
+        self._check_quota(staged)
         self._job.status = replace(self._job.status, events=staged.replay.events)
+
+    def _check_quota(self, staged: StagedReplay) -> None:
+        context, job, staging = self._context, self._job, staged.staging
+        context.check_quota(job.order, job.held, staging.size, context.store.size(staging.name))
 
     def _replay_archive(self, staged: StagedReplay, archive: LogFile) -> None:
         order, migrate = self._job.order, self._job.order.migrate
@@ -154,7 +158,7 @@ class LogImport:
         context.sequencer.check_clock(now)
         if _position(context.held(job.enclave)) != _position(job.held):
             raise Unavailable("the enclave changed on this node during the import", retry_after_ms=RETRY_MS)
-        context.check_quota(job.order, job.held, staged.staging.size)
+        self._check_quota(staged)
         if isinstance(migrate, Event):
             event, state = staged.last, staged.replay.state
             if event.id != migrate.id:

@@ -15,7 +15,7 @@ from typing import IO
 from msgspec import Struct
 
 from enc.core.errors import EncError, Unavailable
-from enc.node.imports.disk_space import DiskSpace
+from enc.node.limits.disk_space import DiskSpace
 
 RETRY_MS = 5000
 

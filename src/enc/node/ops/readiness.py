@@ -23,6 +23,7 @@ Code = Literal[
     "clock_wrong",
     "store_not_writable",
     "disk_not_writable",
+    "disk_low",
     "internal_error",
 ]
 

@@ -15,6 +15,7 @@ RELOADABLE = frozenset(
         "access_log",
         *(f"{section}.{name}" for section in ("admission", "rates") for name in SECTIONS[section].__struct_fields__),
         "limits.connections",
+        "limits.disk_keep_free_bytes",
         "limits.unsent_bytes",
         "limits.incoming_bytes",
         "limits.request_timeout_s",

@@ -85,7 +85,7 @@ class LongJudgement:
         if len(effects.writes) < MIN_EARLY or effects.supersedes:
             return EarlyTree()
         timestamp = self._check(commit, state)
-        self._spending().check(commit)
+        self._spending().check(commit, state)
         if (first := self._store.committed(commit.enclave, commit.hash, commit.exp)) is not None:
             raise duplicate(first, commit)
         early = yield from build_early_tree(state, effects.writes, overlay, timestamp)

@@ -30,7 +30,7 @@ from enc.core.primitives.signer import BatchSigner, Signer
 from enc.core.primitives.types import Commit, Event, Receipt
 from enc.core.rules.content import revised_id
 from enc.core.rules.policy_types import Effects
-from enc.node.limits.quota import Quota, Spending
+from enc.node.limits.quota import Spending, StorageRules
 from enc.node.ops.internal_errors import internal_error
 from enc.node.sequence.admitted import AdmittedCommit, CommitOutcome, duplicate, judged_manifest, request_of
 from enc.node.sequence.batch import CommitBatch, StepBuilder
@@ -73,7 +73,7 @@ class SequencerSettings(Struct, frozen=True, kw_only=True):
     seal_idle: bool = True
     """Whether bundles whose time is up are closed without a further event."""
     max_batch: int = MAX_BATCH
-    quota: Quota = field(default_factory=Quota)
+    storage: StorageRules = field(default_factory=StorageRules)
     is_read_only: bool = False
     """Whether nothing is signed: neither events nor heads."""
 
@@ -115,7 +115,7 @@ class Sequencer:
         self._recipients = RecipientCache(store)
         self._steps = StepBuilder(self._key, self._recipients)
         self._holds = MigrateHolds()
-        spending = partial(Spending, store, settings.quota)
+        spending = partial(Spending, store, settings.storage)
         long_judgement = LongJudgement(store, key.public, self._states, self._cache, self._check_accepts, spending)
         self._preparation = Preparation(long_judgement.judge, self._states)
         self._damaged = DamagedEnclaves()
@@ -270,7 +270,7 @@ class Sequencer:
 
     def run_once(self, admitted: Sequence[AdmittedCommit]) -> None:
         """Process one batch: judge, write, answer."""
-        batch = CommitBatch(self._clock(), Spending(self._store, self._settings.quota))
+        batch = CommitBatch(self._clock(), Spending(self._store, self._settings.storage))
         try:
             self._guard.check(batch.now)
             self._find_committed(admitted, batch)
@@ -385,8 +385,8 @@ class Sequencer:
         if (first := batch.committed.get(commit.hash)) is not None:
             raise duplicate(first, commit)
         self._holds.check(commit, batch.now)
-        batch.spending.check(commit)
         state = overlay.state
+        batch.spending.check(commit, state)
         if state is None:
             if commit.type != "Manifest":
                 raise EnclaveNotFound("no such enclave on this node")

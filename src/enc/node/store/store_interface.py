@@ -120,6 +120,20 @@ class Store(PushStore, Protocol):
 
     def usage(self, identity: bytes) -> Usage: ...
 
+    def size(self, enclave: bytes) -> int:
+        """Return the bytes of an enclave's events and tree nodes, without erased contents; 0 if it does not
+        exist.
+        """
+        ...
+
+    def largest_size(self) -> int:
+        """Return the size of the largest enclave. Visits all of them."""
+        ...
+
+    def reusable(self) -> int:
+        """Return how many bytes can be stored before the store takes more of the disk."""
+        ...
+
     def spend(self, request: SpentRequest, clock: int) -> None:
         """Keep durably that a request was accepted; drop those whose time has passed.
 

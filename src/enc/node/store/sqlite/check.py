@@ -43,6 +43,7 @@ _TABLES = (
     "outbox",
     "records",
     "charges",
+    "sizes",
 )
 """Tables whose rows contain their enclave's number, and of which a purge leaves nothing."""
 
@@ -143,6 +144,8 @@ class RowCheck:
             yield state.seq, f"enclaves.terminated_at: {WRONG}"
         if self._deadline != (state.bundle.deadline(state.policy.bundle) if state.bundle else None):
             yield state.seq, f"states.deadline: {WRONG}"
+        if [self._size()] != [size for (size,) in self._db.execute("SELECT bytes FROM sizes WHERE e = ?", (self._e,))]:
+            yield None, "sizes: not the size of the enclave's events and tree nodes"
         for kind, (_, *stored) in self._kinds.items():
             if kind not in self._live or stored != [self._live[kind], self._total[kind]]:
                 yield None, f"kinds: {'/'.join(kind)}: {WRONG}"
@@ -196,6 +199,16 @@ class RowCheck:
                     yield None, f"purged, but rows of {table} are left"
             for _ in self._beyond(-1):
                 yield None, "purged, but rows of events are left"
+
+    def _size(self) -> int:
+        """Return the bytes of the enclave's events and tree nodes."""
+        nodes = "SELECT coalesce(sum(length(hash) + length(record)), 0) FROM tree_nodes WHERE e = ?"
+        events = (
+            "SELECT coalesce(sum(length(head) + coalesce(length(CAST(content AS BLOB)), 0)), 0) FROM events "
+            "WHERE k BETWEEN ? AND ?"
+        )
+        ends = key_of(self._e, 0), key_of(self._e, MAX_SEQ)
+        return int(self._db.execute(nodes, (self._e,)).fetchone()[0] + self._db.execute(events, ends).fetchone()[0])
 
     def _count(self, table: str) -> int:
         return int(self._db.execute(f"SELECT count(*) FROM {table} WHERE e = ?", (self._e,)).fetchone()[0])  # noqa: S608

@@ -16,6 +16,7 @@ _TABLES = {
     "bundles": "e, i",
     "records": "e, kind, key",
     "charges": "e, first_seq",
+    "sizes": "e",
     "kinds": "c",
 }
 """Tables other than `events`, each with its key. Tables with a row per event come first, `kinds`

@@ -122,6 +122,11 @@ CREATE TABLE bundles (
 ) WITHOUT ROWID;
 CREATE UNIQUE INDEX bundles_first_seq ON bundles (e, first_seq);
 
+CREATE TABLE sizes (          -- bytes of each enclave's events and tree nodes, for its quota: kept by the triggers at the end
+  e INTEGER PRIMARY KEY,
+  bytes INTEGER NOT NULL
+);
+
 CREATE TABLE usage (          -- what was ever accepted from each identity; purged enclaves are subtracted
   identity BLOB PRIMARY KEY,
   enclaves INTEGER NOT NULL,
@@ -236,3 +241,22 @@ CREATE TABLE spent_requests ( -- sealed requests that changed something; not acc
 ) WITHOUT ROWID;
 CREATE INDEX spent_requests_identity ON spent_requests (identity, until);
 CREATE INDEX spent_requests_until ON spent_requests (until);
+
+-- The triggers keep `sizes`, whatever writes the rows. Nothing but a purge deletes rows of these tables, and it deletes
+-- the row in `sizes` as well.
+
+CREATE TRIGGER sizes_begin AFTER INSERT ON enclaves BEGIN
+  INSERT OR REPLACE INTO sizes VALUES (new.e, 0);
+END;
+CREATE TRIGGER sizes_event AFTER INSERT ON events BEGIN
+  UPDATE sizes SET bytes = bytes + length(new.head) + coalesce(length(CAST(new.content AS BLOB)), 0)
+  WHERE e = new.k >> 40;
+END;
+CREATE TRIGGER sizes_content AFTER UPDATE OF content ON events BEGIN
+  UPDATE sizes SET bytes = bytes + coalesce(length(CAST(new.content AS BLOB)), 0)
+    - coalesce(length(CAST(old.content AS BLOB)), 0)
+  WHERE e = new.k >> 40;
+END;
+CREATE TRIGGER sizes_node AFTER INSERT ON tree_nodes BEGIN
+  UPDATE sizes SET bytes = bytes + length(new.hash) + length(new.record) WHERE e = new.e;
+END;

@@ -101,6 +101,18 @@ class SqliteStore(PushTables):
         rows = self.database.rows("SELECT enclaves, events, bytes FROM usage WHERE identity = ?", identity)
         return Usage(*rows[0]) if rows else Usage()
 
+    def size(self, enclave: bytes) -> int:
+        rows = self.database.rows_of(enclave, "SELECT bytes FROM sizes WHERE e = ?")
+        return int(rows[0][0]) if rows else 0
+
+    def largest_size(self) -> int:
+        return int(self.database.rows("SELECT coalesce(max(bytes), 0) FROM sizes")[0][0])
+
+    def reusable(self) -> int:
+        with self.database.readers.lend() as db:
+            pages, size = (db.execute(f"PRAGMA {name}").fetchone()[0] for name in ("freelist_count", "page_size"))
+        return int(pages * size)
+
     def spend(self, request: SpentRequest, clock: int) -> None:
         self._spent.spend(request, clock)
 
