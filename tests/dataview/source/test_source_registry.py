@@ -112,6 +112,41 @@ def test_the_ids_in_a_file_are_read_again_each_time(node: Served, tmp_path: Path
         assert set(enclaves_of(both, client_for(both))) == {registry_id().hex(), one.hex, two.hex}
 
 
+def test_more_enclaves_than_a_source_may_read_are_an_error(node: Served, tmp_path: Path) -> None:
+    """Also if they join a stream that runs: none is left out in silence."""
+    file = tmp_path / "enclaves"
+    with _client(node, Identity(person("alice"))) as client:
+        made = [_create(client, name) for name in ("one", "two", "three")]
+        for each in made[:2]:
+            each.register()
+        every = {**_registry(node), "enclaves": "*"}
+        reader = EncStreamReader(parse_options({**every, "maxEnclaves": "3"}))
+        assert len(reader.latestOffset({}, ReadAllAvailable())) == 3, "with the registry itself"
+        made[2].register()
+        says = r"enclaves: registry:\S+: more than 3 enclaves.*maxEnclaves"
+        with pytest.raises(MisuseError, match=says):
+            reader.latestOffset({}, ReadAllAvailable())
+        reader.stop()
+        options = parse_options({**every, "maxEnclaves": "3"})
+        with pytest.raises(MisuseError, match=says):
+            enclaves_of(options, client_for(options))
+        file.write_text("".join(f"{each.hex}\n" for each in made) * 2)
+        options = parse_options({"node": node.url, "enclavesFile": str(file), "maxEnclaves": "3"})
+        assert len(enclaves_of(options, client_for(options))) == 3
+        file.write_text(f"{file.read_text()}{'ab' * 32}\n")
+        with pytest.raises(MisuseError, match=r"enclavesFile: \S+enclaves: more than 3 enclaves.*maxEnclaves"):
+            enclaves_of(options, client_for(options))
+    with pytest.raises(MisuseError, match="enclaves: more than 1 enclave"):
+        parse_options({"node": node.url, "enclaves": f"{made[0].hex},{made[1].hex}", "maxEnclaves": "1"})
+
+
+def test_a_source_may_read_very_many_enclaves(tmp_path: Path) -> None:
+    file = tmp_path / "enclaves"
+    file.write_text("".join(f"{number:064x}\n# a comment\n" for number in range(100_000)))
+    options = parse_options({"node": "http://127.0.0.1:1", "enclavesFile": str(file)})
+    assert len(enclaves_of(options, client_for(options))) == 100_000
+
+
 def test_a_file_of_ids_that_cannot_be_read(tmp_path: Path) -> None:
     options = parse_options({"node": "http://127.0.0.1:1", "enclavesFile": str(tmp_path)})
     with pytest.raises(Unavailable, match="cannot be read"):

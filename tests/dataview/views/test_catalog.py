@@ -13,7 +13,7 @@ from enc.dataview.publish.changes import ChangePublisher
 from enc.dataview.publish.serving_writer import ServingWriter
 from enc.dataview.views import refresh as view_refresh
 from enc.dataview.views.build_views import Views
-from enc.dataview.views.catalog import view
+from enc.dataview.views.catalog import load_views, view
 from enc.dataview.views.view_file import View, parse_view
 from tests.dataview.silver import Silver, at, content, entry, event, interval, jobs, post, slot
 
@@ -292,15 +292,85 @@ def test_views_of_the_users_own(spark: SparkSession, silver: Silver, monkeypatch
 
     wider = COUNTED.replace("count(*) AS n", "count(*) AS n, max(seq) AS latest")
     views = Views(silver.lake, of(("counted", ADDED, wider)))
-    assert changed(views, spark, ("counted",)) == [], "processed changes stay"
     silver.add("events", event(3), event(4))
-    assert changed(views, spark, ("counted",)) == ["counted"]
-    check(views, spark, counted=[("public", 3, 4), ("x", 1, None)])
-    assert views.rebuild(spark, "counted").changed
+    assert changed(views, spark, ("counted",)) == ["counted"], "with other SQL it is built from the beginning"
     check(views, spark, counted=[("public", 3, 4), ("x", 1, 2)])
+    assert views.rebuild(spark, "counted").changed
     silver.add("events", event(5))
     assert changed(views, spark, ("counted",)) == ["counted"]
     check(views, spark, counted=[("public", 4, 5), ("x", 1, 2)])
+
+
+def test_an_edited_view_keeps_rows_that_its_source_may_not_have(
+    spark: SparkSession, silver: Silver, caplog: pytest.LogCaptureFixture
+) -> None:
+    header = "-- key: code\n-- refresh: incremental from quarantine\n-- add: n"
+    sql = "SELECT code, count(*) AS n FROM quarantine GROUP BY code"
+    silver.add("quarantine", {"code": "FORK"}, {"code": "FORK"})
+    assert changed(Views(silver.lake, of(("mine", header, sql))), spark, ("mine",)) == ["mine"]
+    silver.remove("quarantine", "code = 'FORK'")
+    silver.add("quarantine", {"code": "DISTRUST"})
+    edited = of(("mine", header, sql.replace("code,", "lower(code) AS code,").replace("BY code", "BY 1")))
+    views = Views(silver.lake, edited)
+    assert changed(views, spark, ("mine",)) == ["mine"]
+    check(views, spark, mine=[("FORK", 2), ("distrust", 1)])
+    assert [each for each in caplog.messages if "`enc dataview rebuild mine`" in each]
+    caplog.clear()
+    silver.add("quarantine", {"code": "FORK"})
+    assert changed(Views(silver.lake, edited), spark, ("mine",)) == ["mine"]
+    assert not caplog.messages, "the edit is reported once"
+    # An edit is reported although the source has not changed.
+    again = Views(silver.lake, of(("mine", header, f"{sql} ORDER BY n")))
+    assert changed(again, spark, ("mine",)) == []
+    assert [each for each in caplog.messages if "`enc dataview rebuild mine`" in each]
+
+
+PYTHON = """
+from enc.dataview.views.catalog import view
+import _words
+
+@view(key="author", refresh="by author from content_status")
+def loud(content_status):
+    return content_status.groupBy("author").count().selectExpr("author", "count AS n", f"'{_words.SIGN}' AS sign")
+"""
+
+
+def test_an_edited_python_view_is_built_again(spark: SparkSession, silver: Silver, tmp_path: Path) -> None:
+    folder = tmp_path / "views"
+    folder.mkdir()
+    (folder / "loud.py").write_text(PYTHON)
+    (folder / "_words.py").write_text("SIGN = '!'")
+    silver.add("content_status", post(1), post(2, author="bob"))
+
+    def build() -> list[tuple[Any, ...]]:
+        views = Views(silver.lake, load_views(folder))
+        assert not views.build(spark, ("loud",))[0].failures
+        return content(spark, views.table("loud"))
+
+    assert build() == [("ann", 1, "!"), ("bob", 1, "!")]
+    version = Views(silver.lake, load_views(folder)).table("loud").version(spark)
+    assert build() == [("ann", 1, "!"), ("bob", 1, "!")]
+    assert Views(silver.lake, load_views(folder)).table("loud").version(spark) == version, "no edit, no build"
+    (folder / "_words.py").write_text("SIGN = '?'")
+    assert build() == [("ann", 1, "?"), ("bob", 1, "?")]
+    (folder / "loud.py").write_text(PYTHON.replace("count AS n", "-count AS n"))
+    assert build() == [("ann", -1, "?"), ("bob", -1, "?")]
+
+
+def test_functions_of_modules_beside_a_view_run_on_executors(
+    spark: SparkSession, silver: Silver, tmp_path: Path
+) -> None:
+    (tmp_path / "views").mkdir()
+    (tmp_path / "views" / "_beside.py").write_text("SIGN = '!'\n\ndef mark(text):\n    return text + SIGN\n")
+    (tmp_path / "views" / "marked.py").write_text(
+        "import _beside\nfrom pyspark.sql.functions import udf\nfrom enc.dataview.views.catalog import view\n\n"
+        "@view(key='id')\ndef marked(content_status):\n"
+        "    return content_status.select('id', udf(lambda text: _beside.mark(text))('author').alias('who'))\n"
+    )
+    silver.add("content_status", post(1))
+    views = Views(silver.lake, load_views(tmp_path / "views"))
+    assert changed(views, spark, ("marked",)) == ["marked"]
+    check(views, spark, marked=[("p1", "ann!")])
 
 
 def test_what_by_groups_cannot_follow_is_made_whole(spark: SparkSession, silver: Silver) -> None:

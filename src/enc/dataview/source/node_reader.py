@@ -15,15 +15,15 @@ from enc.core.log.commit import version_of
 from enc.core.log.event import check_event, parse_event
 from enc.core.log.filter import MAX_LIMIT
 from enc.dataview.rows.raw_rows import RowOrigin, now, raw_batch, seq_of, unread_row
-from enc.dataview.source.options import ALL, MAX_ENCLAVES, SourceOptions
+from enc.dataview.source.options import ALL, SourceOptions, check_count
 
 STEP = 1000
 """Seqs by which a stream advances if the newest event is not verified: such a node may claim any
 number.
 """
 MAX_CLIENTS = 32
-ID_LINE = 66
-"""Bytes of a line with an id."""
+MAX_LINE = 1024
+"""Bytes of a line of a file with ids; of a longer line, each part counts as one."""
 
 logger = logging.getLogger("enc.dataview")
 
@@ -75,45 +75,47 @@ def enclave_for(options: SourceOptions, client: Client, enclave: str) -> Enclave
 
 def enclaves_of(options: SourceOptions, client: Client) -> tuple[str, ...]:
     """Return the current enclaves: those given, listed by a registry or of an identity, and the
-    file's.
+    file's. MisuseError if they are more than the option maxEnclaves allows.
     """
     found = dict.fromkeys(_named(options, client))
     if options.enclaves_file is not None:
-        found |= dict.fromkeys(_ids_in_file(Path(options.enclaves_file)))
-    return tuple(found)[:MAX_ENCLAVES]
+        _add_ids_in_file(found, options, Path(options.enclaves_file))
+    return tuple(found)
 
 
 def _named(options: SourceOptions, client: Client) -> Iterable[str]:
     if options.identity is not None:
-        return _listed(client, _enclaves_of_identity(options.identity, client), creator=options.identity)
+        return _listed(options, client, _enclaves_of_identity(options.identity, client), creator=options.identity)
     if options.enclaves == (ALL,) and options.registry_enclave is not None:
-        return _listed(client, {options.registry_enclave.hex(): None})
+        return _listed(options, client, {options.registry_enclave.hex(): None})
     return options.enclaves
 
 
-def _listed(client: Client, found: dict[str, None], **search: Any) -> dict[str, None]:
+def _listed(options: SourceOptions, client: Client, found: dict[str, None], **search: Any) -> dict[str, None]:
     """Return `found` and all enclaves of a registry's list."""
     after: str | None = None
-    while len(found) < MAX_ENCLAVES:
+    while True:
         page, after = client.listing(**search, after=after)
         found |= {entry["enclave_id"]: None for entry in page if _is_id(entry.get("enclave_id"))}
+        check_count(len(found), options, f"enclaves: {options.origin}")
         if after is None:
-            break
-    return found
+            return found
 
 
-def _ids_in_file(path: Path) -> list[str]:
-    """Read the ids in a file that another program writes. A missing file has none, other lines are
+def _add_ids_in_file(found: dict[str, None], options: SourceOptions, path: Path) -> None:
+    """Add the ids in a file that another program writes. A missing file has none, other lines are
     skipped.
     """
     try:
         with path.open("rb") as file:
-            text = file.read(MAX_ENCLAVES * ID_LINE).decode(errors="replace")
+            while line := file.readline(MAX_LINE).decode(errors="replace"):
+                if _is_id(line.strip()):
+                    found[line.strip()] = None
+                    check_count(len(found), options, f"enclavesFile: {path}")
     except FileNotFoundError:
-        return []
+        return
     except OSError as e:
         raise Unavailable(f"{path}: cannot be read: {e.strerror}") from None
-    return [line for line in map(str.strip, text.splitlines()) if _is_id(line)]
 
 
 def _enclaves_of_identity(identity: bytes, client: Client) -> dict[str, None]:

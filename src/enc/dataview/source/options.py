@@ -10,6 +10,8 @@ enclave, enclaves    one id in hex, several separated by commas, or `*`: all tha
 identity             all enclaves of an identity (hex) that the registry lists
 enclavesFile         a file with one id per line, in addition or alone; read again whenever nodes are
                      asked
+maxEnclaves          most enclaves that the source reads (default: 100,000). More are an error, so that
+                     none is left out unnoticed
 keyFile              the reader's identity; without one, only public enclaves can be read. A sealed
                      file is opened with the passphrase in the variable ENC_PASSPHRASE, or from the
                      command or credential that it names, on every machine that reads
@@ -46,7 +48,7 @@ from enc.runtime.keys.passphrase_source import from_environment
 
 MAX_EVENTS = 100_000
 PER_PARTITION = 20_000
-MAX_ENCLAVES = 10_000
+MAX_ENCLAVES = 100_000
 ALL = "*"
 PASSPHRASE = "ENC_PASSPHRASE"  # noqa: S105 (a variable's name)
 
@@ -65,6 +67,7 @@ class SourceOptions(Struct, frozen=True, kw_only=True):
     """Ids, or only ALL."""
     identity: bytes | None = None
     enclaves_file: str | None = None
+    max_enclaves: int = MAX_ENCLAVES
     key_file: str | None = None
     pins: str | None = None
     starting_seq: int | Literal["latest"] = 0
@@ -127,8 +130,8 @@ def _enclaves(text: str, name: str) -> tuple[str, ...]:
     if text.strip() == ALL:
         return (ALL,)
     found = tuple(dict.fromkeys(_hex(word, name).hex() for word in _words(text, name)))
-    if not 1 <= len(found) <= MAX_ENCLAVES:
-        raise MisuseError(f"{name}: expected 1 to {MAX_ENCLAVES} enclave ids")
+    if not found:
+        raise MisuseError(f"{name}: expected at least one enclave id")
     return found
 
 
@@ -185,6 +188,7 @@ _READERS: Mapping[str, tuple[str, Callable[[str, str], object]]] = {
     "enclaves": ("enclaves", _enclaves),
     "identity": ("identity", _hex),
     "enclavesFile": ("enclaves_file", lambda text, _: text),
+    "maxEnclaves": ("max_enclaves", _number),
     "keyFile": ("key_file", lambda text, _: text),
     "pins": ("pins", lambda text, _: text),
     "startingSeq": ("starting_seq", _starting),
@@ -227,6 +231,7 @@ def _check(options: SourceOptions) -> None:
         raise MisuseError("node: expected a node's URL, or a registry's with the option registry")
     if (options.registry is None) != (options.registry_enclave is None):
         raise MisuseError("registry, registryEnclave: expected both or neither")
+    check_count(len(options.enclaves), options, "enclaves")
     ways = bool(options.enclaves) + (options.identity is not None)
     if ways > 1 or not (ways or options.enclaves_file):
         raise MisuseError("enclave, enclaves, identity: expected exactly one of them")
@@ -234,3 +239,12 @@ def _check(options: SourceOptions) -> None:
         raise MisuseError("identity: only a registry knows the enclaves of an identity; give the option registry")
     if options.enclaves == (ALL,) and options.registry is None:
         raise MisuseError("enclaves: only a registry knows which there are; name them, or give the option registry")
+
+
+def check_count(count: int, options: SourceOptions, place: str) -> None:
+    """Raise MisuseError if a source has more enclaves than it may read. `place`: who names them."""
+    if count > options.max_enclaves:
+        raise MisuseError(
+            f"{place}: more than {options.max_enclaves} enclaves, which is the most that this source reads: "
+            "raise its option maxEnclaves, or divide the enclaves among several sources"
+        )

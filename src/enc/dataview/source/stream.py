@@ -19,7 +19,7 @@ from pyspark.sql.streaming.datasource import (
 )
 
 from enc.client import Client
-from enc.core.errors import EncError
+from enc.core.errors import EncError, MisuseError
 from enc.dataview.source.node_reader import (
     STEP,
     Span,
@@ -210,6 +210,8 @@ class _TipWatcher:
         client = client_for(self._options)
         try:
             self._enclaves = enclaves_of(self._options, client)
+        except MisuseError:  # more enclaves than the source may read
+            raise
         except EncError as e:
             if not self._enclaves:
                 raise

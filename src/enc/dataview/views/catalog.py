@@ -14,14 +14,16 @@ The parameters are named after the tables and views that the function reads.
 """
 
 import inspect
-import runpy
 from collections.abc import Callable, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar
 
+from msgspec.structs import replace
+
 from enc.core.errors import MisuseError
 from enc.dataview.lake.lake import PUBLIC
+from enc.dataview.views.python_views import RUN_NAME, function_version, run_file
 from enc.dataview.views.typed_view import parse_typed_view
 from enc.dataview.views.view_file import (
     MAX_FILE,
@@ -56,7 +58,9 @@ def readable() -> tuple[str, ...]:
 def all_views(own: Sequence[View] = ()) -> list[View]:
     """Return the built-in views and the user's own, each after the views that it reads."""
     names = {view.name for view in built_in()}
-    return sort_by_dependency((*built_in(), *own), (name for name in (*PUBLIC, *STATUS_VIEWS) if name not in names))
+    return sort_by_dependency(
+        (*built_in(), *map(_with_basis, own)), (name for name in (*PUBLIC, *STATUS_VIEWS) if name not in names)
+    )
 
 
 def view(
@@ -70,8 +74,13 @@ def view(
     least: Sequence[str] = (),
     greatest: Sequence[str] = (),
     tests: Sequence[str] = (),
+    version: str | int = "",
 ) -> Callable[[Function], Function]:
-    """Make a function a view. All arguments but the key have the form of a file's header."""
+    """Make a function a view. Arguments have the form of a file's header.
+
+    The view is built again when its file, a module beside it that the file imports, or a value that
+    its functions use has changed; with a `version`, only when that has changed.
+    """
 
     def mark(function: Function) -> Function:
         name_ = name or function.__name__
@@ -87,6 +96,7 @@ def view(
             reads=tuple(inspect.signature(function).parameters),
             tests=tuple(parse_check(test, name_) for test in tests),
             function=function,
+            basis=f"version {version}" if version != "" else "",
         )
         check_view(made)
         setattr(function, _VIEW_ATTRIBUTE, made)
@@ -123,11 +133,13 @@ def _text(file: Path) -> str:
 
 
 def _from_python(file: Path) -> list[View]:
-    try:
-        names = runpy.run_path(str(file))
-    except MisuseError:
-        raise
-    except Exception as e:
-        raise MisuseError(f"{file}: cannot be run: {type(e).__name__}: {e}") from e
-    marked = (getattr(value, _VIEW_ATTRIBUTE, None) for value in names.values() if inspect.isfunction(value))
-    return [made for made in marked if isinstance(made, View)]
+    functions = [value for value in run_file(file).values() if inspect.isfunction(value)]
+    marked = [getattr(each, _VIEW_ATTRIBUTE, None) for each in functions if each.__module__ == RUN_NAME]
+    return [_with_basis(made) for made in marked if isinstance(made, View)]
+
+
+def _with_basis(view: View) -> View:
+    """Return a view whose definition covers its function."""
+    if view.function is None or view.basis:
+        return view
+    return replace(view, basis=function_version(view.function))

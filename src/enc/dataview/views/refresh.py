@@ -21,10 +21,14 @@ from enc.dataview.views.change_feeds import ChangedGroups, ChangeFeeds, check_so
 from enc.dataview.views.merge import among, difference, reused, update
 from enc.dataview.views.row_tests import checks, failures, is_local
 from enc.dataview.views.version import ViewVersion, read_view_version
-from enc.dataview.views.view_file import View
+from enc.dataview.views.view_file import RETAINED, View
 
 logger = logging.getLogger("enc.dataview")
 
+_OLD_ROWS = (
+    "the definition of view %s has changed. Its rows so far stay as they are, because %s may no longer hold the rows "
+    "that they were computed from: `enc dataview rebuild %s` computes all from what is there"
+)
 STRIDE = 100
 """After this many versions of the source without a relevant change, a view records that it is
 current.
@@ -87,7 +91,13 @@ class ViewRefresher:
             return self._full(spark, view, built, basis, rebuild)
         if rebuild or built is None or not _follows(view, built, basis):
             return self._whole(spark, view, basis, rebuild)
-        if max(built.version, self._unaffected_until.get(view.name, -1)) == basis.version:
+        is_current = max(built.version, self._unaffected_until.get(view.name, -1)) == basis.version
+        if built.text != basis.text:
+            logger.warning(_OLD_ROWS, view.name, view.refresh.source, view.name)
+            built = replace(built, text=basis.text, generation=built.generation + 1)
+            if is_current:
+                return self._note_current(spark, view, replace(built, version=basis.version))
+        if is_current:
             return RefreshResult()
         try:
             return self._follow(spark, view, feeds, built, basis.version)
@@ -199,7 +209,8 @@ class ViewRefresher:
 
     def _note_current(self, spark: SparkSession, view: View, built: ViewVersion) -> RefreshResult:
         """Record that no change concerns the view up to this version."""
-        if built.version - self._versions[view.name].version < STRIDE:
+        known = self._versions[view.name]
+        if built.text == known.text and built.version - known.version < STRIDE:
             self._unaffected_until[view.name] = built.version
             return RefreshResult()
         table = self._table(view.name)
@@ -274,8 +285,11 @@ def _called(view: View, inputs: Mapping[str, DataFrame]) -> DataFrame:
 
 
 def _follows(view: View, built: ViewVersion, basis: ViewVersion) -> bool:
-    """Return True if the existing rows can be updated. Rows of an incremental view stay even if its
-    SQL changes.
-    """
+    """Return True if the existing rows can be updated."""
     same = built.source == basis.source and built.version <= basis.version
-    return same and (view.refresh.kind != "by" or built.text == basis.text)
+    return same and (built.text == basis.text or _outlives_source(view))
+
+
+def _outlives_source(view: View) -> bool:
+    """Return True if the view may hold results of rows that its source no longer has."""
+    return view.refresh.kind in ("incremental", "append") and view.refresh.source in RETAINED

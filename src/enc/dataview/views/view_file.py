@@ -23,6 +23,8 @@ NAME = re.compile(r"[a-z][a-z0-9_]{0,62}")
 MAX_FILE = 1 << 20
 APPENDED = ("events", "raw_events", "tags", "quarantine")
 """Append-only tables: an incremental view can follow these."""
+RETAINED = ("raw_events", "quarantine")
+"""Those of which retention may have removed old rows, so that a view may hold more than they do."""
 
 _HEADER = re.compile(r"--\s*([a-z]+)\s*:\s*(.*?)\s*")
 _CHECK = re.compile(r"(not_null|unique|accepted)\(\s*([^()]*?)\s*\)")
@@ -106,8 +108,9 @@ class View(Struct, frozen=True, kw_only=True):
     def definition(self) -> str:
         """The definition of the view's rows, without comments."""
         lines = [line for line in (self.sql or "").splitlines() if not line.lstrip().startswith("--")]
-        basis = (self.basis,) if self.basis else ()
-        return repr((self.key, self.refresh.kind, self.refresh.source, self.refresh.by, self.where, lines, *basis))
+        more: list[object] = [self.basis] if self.basis else []
+        more += [self.add, self.least, self.greatest] if self.combined else []
+        return repr((self.key, self.refresh.kind, self.refresh.source, self.refresh.by, self.where, lines, *more))
 
     def inputs(self, known: Iterable[str]) -> tuple[str, ...]:
         """Return the tables and views that it reads, among the known ones."""
