@@ -6,10 +6,13 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
+from msgspec.json import encode
 from msgspec.structs import replace
 
+from enc.audit.event_check import light_event
 from enc.audit.spilling_store import SpilledCommits, SpillingStore
-from enc.core.log.event import erase, finalize
+from enc.core.errors import InvalidCommit
+from enc.core.log.event import erase, finalize, wire_event
 from enc.core.machine.audit_replay import AuditReplay
 from enc.core.machine.enclave import judge
 from enc.core.machine.fault import Fault
@@ -21,7 +24,7 @@ from enc.core.rules.policy_types import Effects
 from enc.core.trees.merkle_log import Edge
 from tests.audit.logs import MANIFEST
 from tests.core.registry_world import Registry, node_entry
-from tests.core.world import START, World, gated, person, pub, rule
+from tests.core.world import START, World, gated, person, pub, rule, withheld
 from tests.core.world_v1 import has, initial, manifest, row
 
 
@@ -399,6 +402,32 @@ def test_a_cause_that_comes_late_is_found_in_the_file_too(world: World) -> None:
     events = [erase(event) if event.seq in gone else event for event in world.events]
     assert replayed(events, seen_commits=SpilledCommits(4)).faults == []
     assert len(replayed(events[:-12], seen_commits=SpilledCommits(4)).faults) == 12
+
+
+def test_withheld_contents_are_told_apart_in_the_file_too(world: World) -> None:
+    sent = [world.send("alice", "message", f"{i}") for i in range(24)]
+    hidden = {event.seq: withheld(event, "node" if i % 2 else "bob") for i, event in enumerate(sent)}
+    for event in sent[:4]:
+        world.send("alice", "Delete", {"reason": "author"}, tags=(("r", event.id.hex()),))
+    events = [hidden.get(event.seq, event) for event in world.events]
+    plain, spilled = replayed(events), replayed(events, seen_commits=SpilledCommits(4))
+    assert spilled.faults == plain.faults
+    assert [fault.seq for fault in plain.faults] == [event.seq for event in sent[4::2]]
+    assert spilled.withheld == plain.withheld == [(event.seq, hidden[event.seq].withheld) for event in sent[5::2]]
+    assert replayed(events, seen_commits=Reported(4)).withheld == plain.withheld[:3]
+    assert len(replayed(events, seen_commits=Reported(4)).faults) == 3
+
+
+class Reported(SpilledCommits):
+    MAX_REPORTED = 3
+
+
+def test_a_light_event_keeps_its_statement(world: World) -> None:
+    hidden = withheld(world.events[3])
+    assert light_event(encode(wire_event(hidden))) == hidden
+    malformed = encode({**wire_event(hidden), "withheld": 5})
+    with pytest.raises(InvalidCommit, match="withheld"):
+        light_event(malformed)
 
 
 def test_very_many_missing_places_are_one_gap(world: World) -> None:

@@ -9,7 +9,8 @@ import pytest
 
 from enc.core.errors import EncError
 from enc.core.log.commit import build_commit, build_manifest
-from enc.core.log.event import finalize
+from enc.core.log.event import finalize, withhold
+from enc.core.log.withheld import sign_withheld
 from enc.core.machine.enclave import apply, apply_manifest, checkpoint_root, judge, judge_manifest, seal, state_hash
 from enc.core.machine.memory import EnclaveMemory
 from enc.core.machine.state import Transition, view
@@ -36,6 +37,11 @@ def person(name: str) -> PrivateKey:
 
 def pub(name: str) -> str:
     return person(name).public.hex()
+
+
+def withheld(event: Event, name: str = "node") -> Event:
+    """Return the event without its content, with the signed statement of `name`."""
+    return withhold(event, sign_withheld(person(name), event.enclave, event.id, "court_order", START))
 
 
 NODES = {person(name).public: name for name in ("node", "node2", "node3")}

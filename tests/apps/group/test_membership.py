@@ -17,7 +17,7 @@ from enc.core.machine.enclave import judge_manifest
 from enc.core.primitives.encoding import compact_json
 from enc.core.primitives.types import Event
 from tests.apps.group.circle import Circle, keys_of, pubkey
-from tests.core.world import LIFETIME, START, World, give, init, move, person, pub
+from tests.core.world import LIFETIME, START, World, give, init, move, person, pub, withheld
 
 
 @pytest.fixture
@@ -131,6 +131,16 @@ def test_no_other_may(circle: Circle) -> None:
     leaving = circle.send("carol", "Move", move("carol", "MEMBER", "OUTSIDER"))
     assert read_without(circle, said, leaving).membership.withheld() == leaving.seq
     assert read_without(circle, leaving).membership.withheld() == leaving.seq
+
+
+def test_the_node_may_withhold_a_content_by_its_statement(circle: Circle) -> None:
+    said = circle.say("bob", "x")
+    circle.say("carol", "y")
+    for shown, seq in ((erase(said), said.seq), (withheld(said, "bob"), said.seq), (withheld(said), None)):
+        fold = GroupFold(keys_of("alice"))
+        for event in circle.events:
+            fold.apply(shown if event.id == said.id else event)
+        assert fold.membership.withheld() == seq
 
 
 def test_a_delete_accounts_for_no_later_place(circle: Circle) -> None:

@@ -6,16 +6,11 @@ import pytest
 from msgspec.structs import replace
 
 from enc.client import Forgery
-from enc.core.log.event import erase, wire_event, withhold
+from enc.core.log.event import erase, wire_event
 from enc.core.log.withheld import sign_withheld
-from enc.core.primitives.types import Event
 from enc.testing.lying_node import Json
 from tests.client.scene import Scene
-from tests.core.world import START, person
-
-
-def by(name: str, event: Event) -> Event:
-    return withhold(event, sign_withheld(person(name), event.enclave, event.id, "court_order", START))
+from tests.core.world import START, person, withheld
 
 
 def item_of(scene: Scene, text: str, enclave: Any = None) -> Any:
@@ -24,48 +19,48 @@ def item_of(scene: Scene, text: str, enclave: Any = None) -> Any:
 
 
 def test_a_withheld_content_comes_with_its_statement(scene: Scene) -> None:
-    withheld = by("node", scene.event("one"))
-    scene.show(withheld.seq, withheld)
+    hidden = withheld(scene.event("one"))
+    scene.show(hidden.seq, hidden)
     item = item_of(scene, "one")
-    assert (item.content, item.status, item.withheld) == (None, "active", withheld.withheld)
+    assert (item.content, item.status, item.withheld) == (None, "active", hidden.withheld)
     assert item_of(scene, "three").withheld is None
     scene.node.be_honest()
     assert item_of(scene, "one").content == "one"
 
 
 def test_a_complete_read_and_proofs_accept_it(scene: Scene) -> None:
-    withheld = by("node", scene.event("one"))
-    scene.show(withheld.seq, withheld)
-    assert [item.withheld for item in scene.other().query(proof=True)][1] == withheld.withheld
-    assert [item.withheld for item in scene.other().complete()][1] == withheld.withheld
+    hidden = withheld(scene.event("one"))
+    scene.show(hidden.seq, hidden)
+    assert [item.withheld for item in scene.other().query(proof=True)][1] == hidden.withheld
+    assert [item.withheld for item in scene.other().complete()][1] == hidden.withheld
 
 
 def test_a_subscription_accepts_it(scene: Scene) -> None:
-    withheld = by("node", scene.event("four"))
+    hidden = withheld(scene.event("four"))
 
     def show(item: Json) -> Json | None:
-        return {**item, "event": wire_event(withheld)} if item["event"]["seq"] == withheld.seq else None
+        return {**item, "event": wire_event(hidden)} if item["event"]["seq"] == hidden.seq else None
 
     scene.lie("Event", show)
-    found = next(item for item in scene.other().subscribe() if item.seq == withheld.seq)
-    assert found.withheld == withheld.withheld
+    found = next(item for item in scene.other().subscribe() if item.seq == hidden.seq)
+    assert found.withheld == hidden.withheld
 
 
 @pytest.mark.parametrize("name", ["node2", "bob"])
 def test_a_statement_of_a_stranger_is_none(scene: Scene, name: str) -> None:
-    scene.show(1, by(name, scene.event("one")))
+    scene.show(1, withheld(scene.event("one"), name))
     assert "without an erasure or a valid statement" in scene.caught(Forgery, scene.other().query).message
 
 
 def test_a_statement_with_another_reason_than_signed_is_none(scene: Scene) -> None:
-    withheld = by("node", scene.event("one"))
-    assert withheld.withheld is not None
-    scene.show(1, replace(withheld, withheld=replace(withheld.withheld, reason="abuse")))
+    hidden = withheld(scene.event("one"))
+    assert hidden.withheld is not None
+    scene.show(1, replace(hidden, withheld=replace(hidden.withheld, reason="abuse")))
     scene.caught(Forgery, scene.other().query)
 
 
 def test_a_slot_is_never_withheld(scene: Scene) -> None:
-    scene.show(3, by("node", scene.event("plans")))
+    scene.show(3, withheld(scene.event("plans")))
     scene.caught(Forgery, scene.other().query)
 
 
@@ -80,6 +75,5 @@ def test_a_statement_that_does_not_count_is_not_shown_beside_an_erasure(scene: S
 
 def test_a_statement_beside_a_content_is_malformed(scene: Scene) -> None:
     event = scene.event("one")
-    withheld = wire_event(by("node", event))["withheld"]
-    scene.alter(1, withheld=withheld)
+    scene.alter(1, withheld=wire_event(withheld(event))["withheld"])
     assert "withheld: stands beside a content" in scene.caught(Forgery, scene.other().query).message

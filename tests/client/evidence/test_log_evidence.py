@@ -16,7 +16,7 @@ from enc.core.trees.merkle_log import Edge
 from enc.core.trees.tree_head import sign_head
 from tests.client.evidence.logs import MANIFEST, NODE, bare, claim, evidence, head, log, proved, refused
 from tests.core.registry_world import Registry, node_entry
-from tests.core.world import START, World, person, pub
+from tests.core.world import START, World, person, pub, withheld
 
 # Heads
 
@@ -367,6 +367,15 @@ def test_a_content_that_is_gone_convicts_nobody(world: World) -> None:
     verdict = log(world, "erasure_without_cause", 5, events)
     assert (verdict.convicts, verdict.holds) == (False, True)
     refused(lambda: log(world, "erasure_without_cause", 4, events), "no erasure_without_cause at 4")
+
+
+def test_a_withheld_content_is_no_fault_and_one_whose_statement_was_removed_convicts_nobody(world: World) -> None:
+    events = list(world.events)
+    events[5] = withheld(events[5])
+    refused(lambda: log(world, "erasure_without_cause", 5, events), "no erasure_without_cause at 5")
+    events[5] = withheld(world.events[5], "bob")
+    verdict = log(world, "erasure_without_cause", 5, events)
+    assert (verdict.convicts, verdict.holds) == (False, True)
 
 
 def test_a_log_that_cannot_be_read(world: World) -> None:

@@ -32,7 +32,7 @@ from enc.core.trees.tree_head import sign_head
 from tests.client.scene import TOPIC, Scene
 from tests.client.stage import Stage
 from tests.client.tampering import leaves, tampered
-from tests.core.world import START, person, pub
+from tests.core.world import START, person, pub, withheld
 from tests.node.served import NODE
 
 
@@ -129,11 +129,20 @@ def test_what_the_proof_of_an_updated_event_says(proofs: dict[str, Proof]) -> No
 def test_contents_take_one_line_each(content: str | None, shown: str) -> None:
     event = update_of(placed(3, NODE), content or "gone")
     fact = in_a_log(placed(3, NODE), HERE)
-    says = module._update_says(event if content is not None else erase(event))
+    says = module._update_says(event if content is not None else erase(event), frozenset())
     assert says.endswith(f", whose content {shown}")
     if content is not None:
         said = finalize(build_commit(person("bob"), HERE, "message", content, START + 60_000), NODE, START, 1)
-        assert module._event_says(replace(fact, event=said))[3] == f"its content {shown}"
+        assert module._event_says(replace(fact, event=said), frozenset())[3] == f"its content {shown}"
+
+
+def test_a_withheld_content_names_the_node_and_its_reason() -> None:
+    fact, update = in_a_log(withheld(placed(3, NODE)), HERE), withheld(update_of(placed(3, NODE), "more"))
+    shown = f"is withheld by {NODE.public.hex()} since 2026-09-21T14:13:20.000Z (court_order)"
+    says = module._event_says(replace(fact, update=update), frozenset({NODE.public}))
+    assert says[3] == f"its content {shown}; a copy can be checked against content_hash"
+    assert says[-1].endswith(f"whose content {shown}")
+    assert module._event_says(fact, frozenset())[3].startswith("its content was erased; ")
 
 
 def test_times_after_the_year_9999_are_numbers() -> None:

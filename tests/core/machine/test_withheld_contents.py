@@ -6,15 +6,14 @@ from typing import Any
 import pytest
 
 from enc.core.errors import ReplayFailed
-from enc.core.log.event import erase, finalize, parse_event, withhold
-from enc.core.log.withheld import sign_withheld
+from enc.core.log.event import erase, finalize, parse_event
 from enc.core.machine.archive import pack_events, unpack_events
 from enc.core.machine.audit_replay import AuditReplay
 from enc.core.machine.replay import Replay
 from enc.core.primitives.types import Event
 from tests.core.machine.enclave_town import town
 from tests.core.vectors import load
-from tests.core.world import START, World, person
+from tests.core.world import START, World, person, withheld
 
 
 def replayed(events: list[Event]) -> Replay:
@@ -41,10 +40,6 @@ def audited(events: list[Event]) -> AuditReplay:
     return audit
 
 
-def by(node: str, event: Event) -> Event:
-    return withhold(event, sign_withheld(person(node), event.enclave, event.id, "court_order", START))
-
-
 @pytest.fixture
 def world() -> World:
     world = town()
@@ -64,14 +59,14 @@ def test_examples(example: Any) -> None:
 
 def test_a_withheld_content_is_told_apart_from_a_fault(world: World) -> None:
     note = world.events[-1]
-    events = [*world.events[:-1], by("node", note)]
+    events = [*world.events[:-1], withheld(note)]
     assert replayed(events).withheld() == audited(events).withheld == [(note.seq, events[-1].withheld)]
     assert replayed(world.events).withheld() == audited(world.events).withheld == []
 
 
 def test_the_next_sequencer_may_withhold_before_its_first_event(world: World) -> None:
     note = world.events[-1]
-    events = [*world.events[:-1], by("node2", note)]
+    events = [*world.events[:-1], withheld(note, "node2")]
     assert failed_at(events) == note.seq
     assert [fault.seq for fault in audited(events).faults] == [note.seq]
     world.send("alice", "Migrate", world.migrate("node2"))
@@ -83,7 +78,7 @@ def test_the_next_sequencer_may_withhold_before_its_first_event(world: World) ->
 
 def test_a_content_that_is_erased_too_is_not_reported_as_withheld(world: World) -> None:
     note = world.events[-1]
-    events = [*world.events[:-1], by("node", note)]
+    events = [*world.events[:-1], withheld(note)]
     events.append(world.send("bob", "Delete", {"reason": "author"}, tags=(("r", note.id.hex()),)))
     assert failed_at(events) is None
     assert replayed(events).withheld() == audited(events).withheld == []
@@ -92,7 +87,7 @@ def test_a_content_that_is_erased_too_is_not_reported_as_withheld(world: World) 
 def test_an_update_and_its_target_may_both_be_withheld(world: World) -> None:
     note = world.events[-1]
     update = world.send("bob", "Update", "two", tags=(("r", note.id.hex()),))
-    events = [*world.events[:-2], by("node", note), by("node", update)]
+    events = [*world.events[:-2], withheld(note), withheld(update)]
     assert replayed(events).withheld() == [(update.seq, events[-1].withheld)]
     assert failed_at([*events[:-1], erase(update)]) == update.seq
 
@@ -102,7 +97,7 @@ def test_a_key_that_no_accepted_migrate_names_excuses_nothing_in_an_audit(world:
     note = world.events[-1]
     rejected = world.migrate("node2", ct_root="00" * 32)
     migrate = finalize(world.commit("alice", "Migrate", rejected), person("node"), START + world.next, note.seq + 1)
-    audit = audited([*world.events[:-1], by("node2", note), migrate])
+    audit = audited([*world.events[:-1], withheld(note, "node2"), migrate])
     assert [(fault.kind, fault.seq) for fault in audit.faults] == [
         ("erasure_without_cause", note.seq),
         ("sequencer_change", migrate.seq),
@@ -113,5 +108,5 @@ def test_a_key_that_no_accepted_migrate_names_excuses_nothing_in_an_audit(world:
 def test_who_signs_as_the_sequencer_without_a_migrate_excuses_nothing(world: World) -> None:
     note = world.events[-1]
     foreign = finalize(world.commit("bob", "note", "x"), person("node3"), START + world.next, note.seq + 1)
-    audit = audited([*world.events[:-1], by("node3", note), foreign])
+    audit = audited([*world.events[:-1], withheld(note, "node3"), foreign])
     assert [fault.kind for fault in audit.faults] == ["erasure_without_cause", "sequencer_change"]

@@ -20,7 +20,7 @@ from enc.core.primitives.signing import CURVE_ORDER, Alg, PrivateKey
 from enc.core.primitives.types import BundleProof, Commit, Event, InclusionProof, Tags
 from enc.core.trees.cosigning import cosign
 from enc.core.trees.state_key import shared_slot, tree_key
-from tests.core.world import NO_POINT, START, person
+from tests.core.world import NO_POINT, START, person, withheld
 from tests.dataview.page.proof_files import ALICE, BOB, NODE, OTHER, Made, log_of
 
 EXP = START + 60_000
@@ -92,6 +92,12 @@ def events() -> dict[str, bytes]:
         "signed with a high s": _high_s(),
         "erased without its hash": _erased(None),
         "a hash of another content": _erased("00" * 32),
+        "a statement beside a content": _withheld(content="hello"),
+        "withheld for a reason in capitals": _withheld(reason="ABUSE"),
+        "withheld for a reason of two lines": _withheld(reason="abuse\n"),
+        "withheld at a time below zero": _withheld(ts=-1),
+        "withheld by half a key": _withheld(node="00" * 16),
+        "withheld without a signature": _withheld(sig=None),
         "a manifest of another enclave": of(seq=0, type_="Manifest", content='{"enc_v":2,"x":1}'),
     } | {f"a manifest that says {text}": _manifest(text) for text in MANIFESTS}
 
@@ -123,6 +129,16 @@ def _erased(told: str | None) -> bytes:
     made.close()
     wire = json.loads(proved(made, finalize(commit(made), NODE, START, 1)))
     wire["event"]["event"] |= {"content": None} if told is None else {"content_hash": told}
+    return json.dumps(wire).encode()
+
+
+def _withheld(content: str | None = None, **changes: Any) -> bytes:
+    """Return a proof whose event has a malformed statement, or one beside its content."""
+    made = Made()
+    made.close()
+    wire = json.loads(proved(made, withheld(finalize(commit(made), NODE, START, 1))))
+    wire["event"]["event"]["content"] = content
+    wire["event"]["event"]["withheld"] |= changes
     return json.dumps(wire).encode()
 
 

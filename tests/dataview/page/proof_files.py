@@ -33,7 +33,7 @@ from enc.core.trees.merkle_log import Edge, LogNodes, prove_consistency, prove_i
 from enc.core.trees.proof import LogLeaf
 from enc.core.trees.state_key import DELETED, Namespace, shared_slot, tree_key
 from enc.core.trees.tree_head import sign_head, wire_head
-from tests.core.world import START, person
+from tests.core.world import START, person, withheld
 
 NODE, OTHER, ALICE, BOB = (person(name) for name in ("node", "node2", "alice", "bob"))
 TOPIC = shared_slot("topic")
@@ -147,6 +147,9 @@ def proofs() -> dict[str, bytes]:
         "plain": made.proof(made.fact(told["plain"])),
         "manifest": made.proof(made.fact(told["manifest"])),
         "erased": made.proof(made.fact(erase(told["updated"]))),
+        "withheld": made.proof(made.fact(withheld(told["plain"]))),
+        "withheld by another key": made.proof(made.fact(withheld(told["plain"], "node2"))),
+        "withheld update": made.proof(replace(made.fact(erase(was)), update=withheld(update))),
         "deleted": made.proof(made.fact(erase(told["deleted"]))),
         "odd": made.proof(made.fact(told["odd"])),
         "ecdsa": made.proof(made.fact(told["ecdsa"])),

@@ -14,7 +14,8 @@ import pytest
 
 from enc.cli.enclave.proofs import _check
 from enc.core.errors import InvalidProof
-from tests.core.vectors import EXTERNAL, load
+from enc.core.log.event import parse_event, withheld_by
+from tests.core.vectors import EXTERNAL, KEYS, load
 from tests.dataview.page.bent_proofs import bent
 from tests.dataview.page.browsing import visiting
 from tests.dataview.page.mutations import mutated
@@ -161,6 +162,24 @@ def test_witnesses(page: "Page") -> None:
     bad = [json.dumps(each["wire"]) for each in example["refused"] if each["why"] != "another witness"]
     assert page.evaluate(judge, [example["enclave"], good]) == [None] * len(good)
     assert None not in page.evaluate(judge, [example["enclave"], bad])
+
+
+def test_withheld_contents(page: "Page") -> None:
+    example = load("withheld")
+    judge = """([events, nodes]) => events.map(wire => {
+        try {
+            const event = m.event.readEvent(m.event.eventForm(m.json.parseJson(wire)));
+            return m.event.withheldBy(event, nodes.map(un)) !== null;
+        } catch (error) { return error.message; }
+    })"""
+    nodes = [KEYS[name].public.hex() for name in ("node", "node2")]
+    lines = [json.dumps(each["line"]) for each in example["lines"]]
+    counts = page.evaluate(judge, [lines, nodes])
+    expected = [withheld_by(parse_event(line), {bytes.fromhex(key) for key in nodes}) is not None for line in lines]
+    assert counts == expected
+    assert sum(expected) == 7
+    for message in page.evaluate(judge, [[json.dumps(each["event"]) for each in example["malformed"]], nodes]):
+        assert "withheld" in message
 
 
 @pytest.mark.skipif(not (EXTERNAL / "bip340.csv").is_file(), reason="BIP-340's test data is not beside the checkout")

@@ -22,7 +22,7 @@ from enc.core.primitives.types import Event
 from enc.node.config import ImportSettings
 from enc.node.imports.replay import StagedReplay
 from enc.testing.memory_store import MemoryStore
-from tests.core.world import GROUP, LIFETIME, START, World, move, person, pub
+from tests.core.world import GROUP, LIFETIME, START, World, move, person, pub, withheld
 from tests.node.imports.import_orders import NEW, OLD, commit, commit_of, forced, moved, nothing_is_kept, refused, world
 from tests.node.moving import WITH_ARCHIVE, ExportNode, archive_of, done, ended, failure, head, order
 from tests.node.served import DEV, Clock, Json, Served
@@ -157,6 +157,13 @@ LIES: dict[str, tuple[Lie, int, str, str]] = {
     ),
     "an erasure without a cause": (put(6, lambda m: erase(m.events[6])), 6, "INVALID_ARCHIVE", "missing without"),
     "an erased Update without a cause": (put(3, lambda m: erase(m.events[3])), 3, "INVALID_ARCHIVE", "missing without"),
+    "a statement of a stranger": (
+        put(6, lambda m: withheld(m.events[6], "bob")),
+        6,
+        "INVALID_ARCHIVE",
+        "missing without",
+    ),
+    "a withheld Move": (put(1, lambda m: withheld(m.events[1])), 1, "INVALID_ARCHIVE", "never erased"),
     "an erased Move": (put(1, lambda m: erase(m.events[1])), 1, "INVALID_ARCHIVE", "never erased"),
     "an erased Manifest": (put(0, lambda m: erase(m.events[0])), 0, "INVALID_ARCHIVE", "never erased"),
     "an event that is none": (put(6, lambda m: {"id": 5}), 6, "INVALID_ARCHIVE", ""),
@@ -195,6 +202,15 @@ def test_erasures_with_a_cause_are_taken(node: Served) -> None:
     with ExportNode(OLD, events) as source:
         done(node, made.events[-1], source.url)
     assert [e.seq for e in node.store.events(made.state.enclave, 0, 99) if e.content is None] == [2, 4, 7]
+
+
+def test_contents_that_the_old_or_the_new_node_withholds_are_taken(node: Served) -> None:
+    made = moved()
+    events = list(made.events)
+    events[3], events[6] = withheld(events[3], "node2"), withheld(events[6], "node")
+    with ExportNode(OLD, events) as source:
+        done(node, made.events[-1], source.url)
+    assert [e.seq for e in node.store.events(made.state.enclave, 0, 99) if e.content is None] == [2, 3, 4, 6]
 
 
 @pytest.mark.parametrize(

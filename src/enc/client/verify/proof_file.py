@@ -20,7 +20,7 @@ from enc.client.verify.facts import (
 )
 from enc.client.verify.sequencer_history import Migration, history_of
 from enc.core.errors import InvalidProof, MisuseError, PeerError
-from enc.core.log.event import WireEvent, event_from_wire, wire_event
+from enc.core.log.event import WireEvent, event_from_wire, wire_event, withheld_by
 from enc.core.primitives.encoding import decode_json, unhex
 from enc.core.primitives.types import Event
 from enc.core.trees.proof import (
@@ -196,7 +196,7 @@ def check_proof(proof: Proof, sequencer: bytes | None = None) -> Statement:
     try:
         if isinstance(proof.fact, EventFact):
             check_event_fact(proof.fact, proof.enclave, proof.sequencer)
-            proved = _event_says(proof.fact)
+            proved = _event_says(proof.fact, _nodes(proof))
         else:
             check_state_fact(proof.fact, proof.enclave, proof.sequencer)
             proved = [_state_says(proof.fact)]
@@ -235,7 +235,14 @@ def _check_line(proof: Proof) -> list[str]:
     ]
 
 
-def _event_says(fact: EventFact) -> list[str]:
+def _nodes(proof: Proof) -> frozenset[bytes]:
+    """Return the keys that may withhold contents of this log, as far as the proof names them."""
+    fact = proof.fact
+    signers = (event.sequencer for event in (fact.event, fact.update) if event) if isinstance(fact, EventFact) else ()
+    return frozenset((proof.sequencer, *signers, *(move.new_sequencer for move in proof.moves)))
+
+
+def _event_says(fact: EventFact, nodes: frozenset[bytes]) -> list[str]:
     event = fact.event
     says = [
         f"{event.from_.hex()} signed an event of type {event.type} for enclave {event.enclave.hex()}",
@@ -243,18 +250,25 @@ def _event_says(fact: EventFact) -> list[str]:
         f"it is in bundle {fact.anchor.index} of the log",
     ]
     if event.content is None:
-        says.append("its content was erased; a copy can be checked against content_hash")
+        says.append(f"its content {_missing(event, nodes)}; a copy can be checked against content_hash")
     else:
         says.append(f"its content is: {_line(event.content)}")
     if fact.status_fact is not None:
         says.append(f"after bundle {fact.status_fact.anchor.index} it is {status_of(fact.status_fact)}")
     if fact.update is not None:
-        says.append(_update_says(fact.update))
+        says.append(_update_says(fact.update, nodes))
     return says
 
 
-def _update_says(update: Event) -> str:
-    content = "was erased" if update.content is None else f"is: {_line(update.content)}"
+def _missing(event: Event, nodes: frozenset[bytes]) -> str:
+    statement = withheld_by(event, nodes)
+    if statement is None:
+        return "was erased"
+    return f"is withheld by {statement.node.hex()} since {time_text(statement.ts)} ({statement.reason})"
+
+
+def _update_says(update: Event, nodes: frozenset[bytes]) -> str:
+    content = _missing(update, nodes) if update.content is None else f"is: {_line(update.content)}"
     replaced = f"{update.from_.hex()} replaced it with Update {update.seq}"
     return f"{replaced} at {time_text(update.timestamp)}, whose content {content}"
 

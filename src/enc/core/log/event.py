@@ -103,10 +103,10 @@ def event_from_wire(wire: WireEvent) -> Event:
         sequencer=sequencer,
         seq=seq,
         seq_sig=seq_sig,
-        withheld=withheld,
     )
     check_shape(event, UNLIMITED)
-    return event
+    # Not a 16th keyword above: CPython passes more than 15 in a dictionary, which takes 0.4 µs.
+    return event if withheld is None else replace(event, withheld=withheld)
 
 
 def _unhexed(hash_: str, enclave: str, from_: str, sig: str, id_: str, sequencer: str, seq_sig: str) -> Sequence[bytes]:

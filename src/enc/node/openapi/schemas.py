@@ -18,6 +18,7 @@ from enc.core.errors import WIRE_ERRORS
 from enc.core.log.commit import WireProposal
 from enc.core.log.event import WireEvent
 from enc.core.log.receipt import WireReceipt
+from enc.core.log.withheld import WireWithheld
 from enc.core.primitives.sealing import NONCE_SIZE, TAG_SIZE
 from enc.core.session.envelope import WireAnswer, WireRequest
 from enc.core.session.session import TOKEN_SIZE
@@ -121,7 +122,11 @@ _PLAIN: Schema = {
     ),
     "Event": shape(
         "A commit that the sequencer ordered and signed. An erased one has a null content, and its hash.",
-        derived(WireEvent, {**_PAYLOAD, "content": {"type": ["string", "null"]}}),
+        derived(WireEvent, {**_PAYLOAD, "content": {"type": ["string", "null"]}, "withheld": ref("Withheld")}),
+    ),
+    "Withheld": shape(
+        "The signed statement of a node that it withholds the content of the event.",
+        derived(WireWithheld, {"reason": text("A code such as court_order.", 1, 32), "node": KEY}),
     ),
     "Error": shape("An error: `code` for programs, `message` for people, further fields by code.", _ERROR),
     "Response": shape("A sealed answer.", derived(WireAnswer, {"type": {"const": "Response"}, "content": SEALED})),

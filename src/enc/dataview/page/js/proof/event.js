@@ -1,11 +1,13 @@
 /** Events: commits that a sequencer has ordered and signed (docs/protocol.md, section 6). */
 
-import { equal, unhex } from "./bytes.js";
+import { concat, eight, equal, unhex, utf8 } from "./bytes.js";
 import { checkShape, versionOf, wrongAuthor, wrongHash } from "./commit.js";
 import { exact, integer, list, oneOf, optional, orNull, struct, text } from "./form.js";
 import { contentHash, eventHash, sha256 } from "./hashing.js";
 import { Refused } from "./refusal.js";
 import { isSchnorr } from "./schnorr.js";
+
+const withheldForm = struct({ reason: text, ts: integer, node: text, sig: text });
 
 export const eventForm = struct({
   hash: text,
@@ -23,12 +25,14 @@ export const eventForm = struct({
   seq: integer,
   seq_sig: text,
   content_hash: optional(orNull(text), null),
+  withheld: optional(orNull(withheldForm), null),
 });
 
-/** Parses an event from its wire form, erased or complete; verifies nothing. */
+/** Parses an event from its wire form, with or without its content; verifies nothing. */
 export function readEvent(wire) {
   const event = {
     contentHash: readContentHash(wire),
+    withheld: readWithheld(wire),
     hash: unhex(wire.hash, 32, "hash"),
     enclave: unhex(wire.enclave, 32, "enclave"),
     from: unhex(wire.from, 32, "from"),
@@ -55,6 +59,27 @@ function readContentHash({ content, content_hash: told }) {
   const found = contentHash(content);
   if (said !== null && !equal(said, found)) throw new Refused("content_hash: not the hash of content");
   return found;
+}
+
+function readWithheld({ content, withheld }) {
+  if (withheld === null) return null;
+  if (content !== null) throw new Refused("withheld: stands beside a content");
+  if (!/^[a-z_]{1,32}$/.test(withheld.reason)) {
+    throw new Refused("withheld.reason: expected 1 to 32 characters of a to z and _");
+  }
+  return {
+    reason: withheld.reason,
+    ts: exact(withheld.ts, "withheld.ts"),
+    node: unhex(withheld.node, 32, "withheld.node"),
+    sig: unhex(withheld.sig, 64, "withheld.sig"),
+  };
+}
+
+/** Returns the statement with which one of the nodes withholds the content (section 6.5); null if there is none. */
+export function withheldBy({ enclave, id, withheld }, nodes) {
+  if (withheld === null || !nodes.some((key) => equal(key, withheld.node))) return null;
+  const signed = concat(utf8("enc:withheld:"), enclave, id, eight(withheld.ts), utf8(withheld.reason));
+  return isSchnorr(withheld.node, sha256(signed), withheld.sig) ? withheld : null;
 }
 
 /** Returns why this is not the sequencer's signature over time, place and author's signature. Also for receipts. */

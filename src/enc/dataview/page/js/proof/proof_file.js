@@ -1,7 +1,7 @@
 /** Proof files (`enc prove`): an event or a piece of state under a signed head. */
 
 import { equal, hex, unhex } from "./bytes.js";
-import { eventForm, readEvent } from "./event.js";
+import { eventForm, readEvent, withheldBy } from "./event.js";
 import { eventSteps } from "./event_steps.js";
 import {
   eventFactForm,
@@ -191,29 +191,43 @@ function placeStep(history, event, name) {
 function says({ event, state, sequencer }, { moves }) {
   const { anchor } = event ?? state;
   return [
-    ...(event ? eventSays(event) : [stateSays(state)]),
+    ...(event ? eventSays(event, nodesOf(event, sequencer, moves)) : [stateSays(state)]),
     ...moves.map(moveText),
     `all of it is under a head of ${anchor.head.size} bundles that ${hex(sequencer)} signed for this enclave` +
       ` at ${timeText(anchor.head.time)}`,
   ];
 }
 
-function eventSays({ event, anchor, status, update }) {
+/** Returns the keys that may withhold contents of this log, as far as the proof names them. */
+const nodesOf = ({ event, update }, sequencer, moves) => [
+  sequencer,
+  event.sequencer,
+  ...(update ? [update.sequencer] : []),
+  ...moves.map((move) => move.newSequencer),
+];
+
+function eventSays({ event, anchor, status, update }, nodes) {
   return [
     `${hex(event.from)} signed an event of type ${event.type} for enclave ${hex(event.enclave)}`,
     `${hex(event.sequencer)} made it event ${event.seq} at ${timeText(event.timestamp)}`,
     `it is in bundle ${anchor.inclusion.index} of the log`,
     event.content === null
-      ? "its content was erased; a copy can be checked against content_hash"
+      ? `its content ${missing(event, nodes)}; a copy can be checked against content_hash`
       : `its content is: ${line(event.content)}`,
     ...(status === null ? [] : [`after bundle ${status.anchor.inclusion.index} it is ${statusOf(status)}`]),
-    ...(update === null ? [] : [updateSays(update)]),
+    ...(update === null ? [] : [updateSays(update, nodes)]),
   ];
 }
 
-const updateSays = (update) =>
+function missing(event, nodes) {
+  const withheld = withheldBy(event, nodes);
+  if (withheld === null) return "was erased";
+  return `is withheld by ${hex(withheld.node)} since ${timeText(withheld.ts)} (${withheld.reason})`;
+}
+
+const updateSays = (update, nodes) =>
   `${hex(update.from)} replaced it with Update ${update.seq} at ${timeText(update.timestamp)}, whose content ` +
-  (update.content === null ? "was erased" : `is: ${line(update.content)}`);
+  (update.content === null ? missing(update, nodes) : `is: ${line(update.content)}`);
 
 const stateSays = ({ namespace, raw, proof, anchor }) =>
   `after bundle ${anchor.inclusion.index} the value at ${namespace} ${hex(raw)} is ${valueText(proof.value)}`;
