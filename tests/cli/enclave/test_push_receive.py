@@ -64,9 +64,8 @@ class Receiving:
         self.process = process
         assert process.stderr is not None
         assert process.stdout is not None
-        said = process.stderr.readline()
-        found = re.search(r"listening on 127.0.0.1 port (\d+)", said)
-        assert found is not None, said
+        found = re.search(r"listening on 127.0.0.1 port (\d+)", self.says("listening on"))
+        assert found is not None
         self.port = int(found[1])
 
     def says(self, text: str) -> str:

@@ -136,6 +136,16 @@ def test_body(node: Served, enclave: Enclave, path: str) -> None:
     assert (status, headers["connection"]) == (413, "close")
 
 
+def test_a_peer_gets_the_refusal_although_it_is_still_sending(node: Served) -> None:
+    head = f"POST /state HTTP/1.1\r\nHost: localhost\r\nContent-Length: {4 * MIB}\r\n\r\n"
+    with dialed(node) as peer:
+        peer.sendall(head.encode())
+        assert read_last_response(peer)[0] == 413
+        for _ in range(4):
+            peer.sendall(b" " * MIB)
+        assert peer.recv(1) == b""
+
+
 def test_a_body_past_the_limit_is_not_taken_to_its_end(node: Served) -> None:
     with dialed(node) as peer:
         peer.sendall(b"POST / HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n")

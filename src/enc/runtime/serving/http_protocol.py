@@ -9,6 +9,7 @@ the scope that ASGI needs for every request, which makes commits measurably fast
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, ClassVar
+from weakref import ref
 
 from uvicorn._types import ASGI3Application
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
@@ -23,6 +24,8 @@ MAX_HEAD = 64 << 10
 """Most bytes of a request that are not its body."""
 MAX_FRAMING = 16
 """Most framing bytes for each byte of a chunked body."""
+MAX_DISCARDED = 16 << 20
+"""Most bytes of a request that are read and discarded after its response."""
 UPLOAD_PATH = b"/import"
 """Path whose bodies may take any time as long as they make progress."""
 
@@ -36,6 +39,22 @@ def _noop() -> None:
 
 class _Refused(Exception):
     """Stops the parser; the error response was already written."""
+
+
+class _RequestTransport:
+    """What uvicorn writes a response to. It reads the rest of the request before it closes.
+
+    It does not hold the protocol: such a cycle would keep a dropped peer's response in memory.
+    """
+
+    def __init__(self, protocol: "HttpProtocol") -> None:
+        self._protocol = ref(protocol)
+        self.write, self.is_closing = protocol.transport.write, protocol.transport.is_closing
+
+    def close(self) -> None:
+        protocol = self._protocol()
+        if protocol is not None:
+            protocol.close_after_request()
 
 
 class HttpProtocol(HttpToolsProtocol):
@@ -62,6 +81,8 @@ class HttpProtocol(HttpToolsProtocol):
     """What `closing.close_stuck` saw last, and when it last changed."""
     _parts: list[bytes] | None = None
     _running: RequestResponseCycle | None = None
+    _may_discard: int | None = None
+    """After a response that ends the connection: how many more bytes are read and discarded."""
     _received = _body = _body_at_progress = 0
     """Bytes received since this request began, bytes of its body, and of those at the last time
     extension.
@@ -97,6 +118,9 @@ class HttpProtocol(HttpToolsProtocol):
     def data_received(self, data: bytes) -> None:
         if self.transport.is_closing():
             return
+        if self._may_discard is not None:
+            self._discard(len(data))
+            return
         self._last_read = len(data)
         self._received += len(data)
         super().data_received(data)
@@ -104,6 +128,26 @@ class HttpProtocol(HttpToolsProtocol):
         framing = self._received - self._body
         if self.waiting_since is not None and framing > max(MAX_HEAD, MAX_FRAMING * self._body):
             self.send_400_response("the request's head is too long")
+
+    def close_after_request(self) -> None:
+        """Close the connection once the peer has closed it, or has sent `MAX_DISCARDED` bytes more.
+
+        To close it while the peer sends would reset it, and the peer might lose the response.
+        `close_slow` bounds the time.
+        """
+        if self.waiting_since is None or self.transport.is_closing():
+            self.transport.close()
+            return
+        self._may_discard = MAX_DISCARDED
+        self.peer.set_incoming(0)
+        if self.transport.can_write_eof():
+            self.transport.write_eof()
+
+    def _discard(self, size: int) -> None:
+        assert self._may_discard is not None  # noqa: S101
+        self._may_discard -= size
+        if self._may_discard < 0:
+            self.transport.abort()
 
     def _count_incoming(self) -> None:
         """Count what has arrived of an incomplete body; uploads are written to disk as they come."""
@@ -114,6 +158,7 @@ class HttpProtocol(HttpToolsProtocol):
 
     def _start_asgi_task(self, cycle: RequestResponseCycle, app: ASGI3Application) -> None:
         self._running = cycle
+        cycle.transport = _RequestTransport(self)  # type: ignore[assignment]
         super()._start_asgi_task(cycle, self._in_chunks(app))
 
     def _in_chunks(self, app: ASGI3Application) -> ASGI3Application:
@@ -263,4 +308,4 @@ class HttpProtocol(HttpToolsProtocol):
     def _refuse(self, error: EncError) -> None:
         if not self.transport.is_closing():
             self.transport.write(raw_error(error))
-            self.transport.close()
+            self.close_after_request()
