@@ -11,7 +11,15 @@ from enc.core.session.envelope import challenge_answer, open_push
 from enc.node.push.schedule import Bounds, Schedule
 from enc.node.push.sender import PushSender
 from enc.node.store.events import RawEvent
-from enc.node.store.push_interface import ChallengeResult, DeliveryResult, DueBatch, EventRange, PushBatch, PushResult
+from enc.node.store.push_interface import (
+    ChallengeResult,
+    DeliveryResult,
+    DueBatch,
+    EventRange,
+    PostponedResult,
+    PushBatch,
+    PushResult,
+)
 from enc.runtime.checked_http_async import EndpointAnswer, MayConnect
 from tests.core.world import START, person
 
@@ -58,6 +66,8 @@ class SenderWorld:
         self.registrar: Callable[[int], int] = lambda queue: 1
         self.size, self.names = 10, 1
         """Size of each batch, and number of hosts."""
+        self.suspended: set[int] = set()
+        """Numbers of the batches with events of a suspended enclave."""
         self.is_durable: Callable[[], bool] = lambda: True
         self.read: Callable[[int, int], None] = lambda queue, push_seq: None
         """Called before a batch is read, to raise."""
@@ -90,6 +100,9 @@ class SenderWorld:
         self.read(queue, push_seq)
         return PushBatch(push_seq, START, (EventRange(bytes(32), 0, 1),), ())
 
+    def is_suspended(self, batch: PushBatch) -> bool:
+        return batch.push_seq in self.suspended
+
     def items(self, enclave: bytes, first_seq: int, count: int) -> list[RawEvent]:
         return []
 
@@ -107,6 +120,10 @@ class SenderWorld:
             if isinstance(outcome, ChallengeResult):
                 self.challenged.append(outcome)
                 self._record_challenge(outcome)
+                continue
+            if isinstance(outcome, PostponedResult):
+                (batch,) = [each for each in self.store[outcome.queue] if each.push_seq == outcome.push_seq]
+                batch.next_try = outcome.next_try
                 continue
             self.settled.append(outcome)
             self.missing[outcome.queue], self.failed[outcome.queue] = outcome.missing, outcome.failures

@@ -89,7 +89,7 @@ def downgrade_to_5(path: Path) -> None:
             "DROP TRIGGER sizes_begin; DROP TRIGGER sizes_event; DROP TRIGGER sizes_content; DROP TRIGGER sizes_node; "
             "DROP TABLE sizes; DROP TABLE provenance; "
             "ALTER TABLE node DROP COLUMN writes; ALTER TABLE node DROP COLUMN shown; "
-            "PRAGMA user_version = 5;"
+            "DROP TABLE restrictions; PRAGMA user_version = 5;"
         )
 
 

@@ -153,6 +153,18 @@ class EnclavePaused(PeerError):
     code, status = "ENCLAVE_PAUSED", 403
 
 
+class Banned(PeerError):
+    """The node's operator has banned the identity or the address."""
+
+    code, status = "BANNED", 403
+
+
+class EnclaveSuspended(PeerError):
+    """The node's operator has suspended the enclave; `reason` is a code."""
+
+    code, status, fields = "ENCLAVE_SUSPENDED", 403, ("reason",)
+
+
 class OwnerSelfRevokeForbidden(PeerError):
     """Version 1 only."""
 
@@ -254,6 +266,12 @@ class EnclaveTerminated(PeerError):
 
 class EnclaveMigrated(PeerError):
     code, status, fields = "ENCLAVE_MIGRATED", 410, ("new_sequencer",)
+
+
+class EnclavePurged(PeerError):
+    """The node's operator has deleted the enclave; this node never serves it again."""
+
+    code, status = "ENCLAVE_PURGED", 410
 
 
 class EventDeleted(PeerError):

@@ -10,7 +10,7 @@ socket -> api.http, api.websocket -> intake -> admission -> sequencer -> store
 import asyncio
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from concurrent.futures import TimeoutError as FutureTimeout
 from functools import cache
 from urllib.parse import urlsplit
@@ -29,6 +29,7 @@ from enc.node.api.imports import ImportApi
 from enc.node.api.read_pool import ReadPool
 from enc.node.api.readiness_checks import PROBE_S, ReadinessChecks
 from enc.node.api.registry import RegistryApi
+from enc.node.api.restriction_orders import RestrictionOrders
 from enc.node.api.status_pages import StatusPages
 from enc.node.api.subscriptions import SubscriptionHub
 from enc.node.api.websocket import WebSocketApi, WebSocketLimits
@@ -41,6 +42,7 @@ from enc.node.imports.source_calls import SourceCalls
 from enc.node.imports.uploads import UploadLimits, Uploads, unnamed_file
 from enc.node.limits.disk_space import DiskSpace, file_size, read_disk
 from enc.node.limits.quota import StorageRules
+from enc.node.limits.restrictions import AddressRates, Restrictions
 from enc.node.openapi.document import document
 from enc.node.ops.metrics import CachedReading, Metrics
 from enc.node.ops.readiness import Readiness
@@ -65,6 +67,7 @@ from enc.runtime.serving.peers import Peers
 
 READERS = 2
 """Threads that answer sealed requests."""
+ENFORCE_S = 30.0
 DAY_MS = 86_400_000
 TOTALS_S = 5.0
 """Seconds for which `/metrics` reuses the totals of push queues: counting visits all of them."""
@@ -115,6 +118,8 @@ class Node:
         """What commands of the operator can ask this node for."""
         self._allowed = frozenset(config.admission.allow)
         self.states = StateCache(store)
+        self.restrictions = Restrictions(store.restrictions.read_all(), self._now)
+        self._peers: Peers | None = None
         shares = config.shares_by_address
         replies = CommitReplies(self.loop, config.limits.waiting_commits, self.metrics.count_results, by_address=shares)
         self.hub = SubscriptionHub(config.limits.subscriptions, by_address=shares)
@@ -135,6 +140,9 @@ class Node:
         self.push_supervisor = None
         if sender_cores is not None and not self.restored:
             self.push_supervisor = PushSupervisor(config, key, self._has_due, self._store_results, sender_cores)
+        RestrictionOrders(
+            self.restrictions, store, self.sequencer, self._now, self._enforce, self.retention_sweeper.hurry
+        ).add_to(self.operations)
         self._add_gauges()
 
     def _sequencer(self, replies: CommitReplies) -> Sequencer:
@@ -151,6 +159,7 @@ class Node:
                 seal_idle=self.config.sequencing.seal_idle,
                 max_batch=self.config.sequencing.max_batch,
                 storage=self._storage,
+                restrictions=self.restrictions,
                 is_read_only=bool(self.restored),
             ),
             monotonic=self._monotonic,
@@ -160,7 +169,8 @@ class Node:
         """Return the limiter for identities and the one for addresses."""
         rates = self.config.effective_rates
         identities = RateLimiter(rates.identity_per_s, rates.identity_burst, self._monotonic)
-        return identities, RateLimiter(rates.address_per_s, rates.address_burst, self._monotonic)
+        bans = self.restrictions.bans
+        return identities, AddressRates(bans, rates.address_per_s, rates.address_burst, self._monotonic)
 
     def _validator(self, identities: RateLimiter) -> CommitValidator:
         return CommitValidator(
@@ -173,6 +183,7 @@ class Node:
             may_create=self._may_create,
             is_clock_wrong=self.sequencer.is_clock_wrong,
             private_endpoints=self.config.private_endpoints,
+            restrictions=self.restrictions,
         )
 
     def _push_batcher(self) -> PushBatcher:
@@ -189,7 +200,14 @@ class Node:
         """Build the HTTP and WebSocket APIs."""
         limits = self.config.limits
         handlers = SealedHandlers(
-            self.states, self.store, self.key, self._now, identities, self._checkpoint, max_page=limits.page_bytes
+            self.states,
+            self.store,
+            self.key,
+            self._now,
+            identities,
+            self._checkpoint,
+            max_page=limits.page_bytes,
+            restrictions=self.restrictions,
         )
         self.executor = ThreadPoolExecutor(READERS, thread_name_prefix="answers")
         reads = ReadPool(handlers, self.executor, identities, addresses)
@@ -254,6 +272,7 @@ class Node:
             limits=limits.commit_limits(),
             max_manifest=limits.manifest,
             private_endpoints=self.config.private_endpoints,
+            restrictions=self.restrictions,
         )
         context = ImportContext(
             store=self.store,
@@ -333,7 +352,11 @@ class Node:
         )
 
     def watch(self, peers: Peers) -> None:
-        """Add the metrics of the public listener's connections."""
+        """Refuse banned addresses on the public listener, and add the metrics of its connections. Behind a
+        proxy, whose address all connections have, requests are refused instead.
+        """
+        if not self.config.proxy.trusted:
+            self._peers, peers.admit = peers, self.restrictions.bans.check_address
         self.metrics.gauge("enc_connections", "Open connections", lambda: peers.count)
         self.metrics.counter("enc_connections_dropped", "Peers dropped", lambda: peers.dropped)
         self.metrics.by_label(
@@ -369,6 +392,26 @@ class Node:
     def _publish(self, steps: Sequence[Step]) -> None:
         if self.hub.count:
             self.loop.call_soon_threadsafe(self.hub.publish, steps)
+
+    def _enforce(self) -> None:
+        """End the subscriptions and connections that the operator forbids. From another thread than the
+        event loop's; returns when they have ended.
+        """
+        done: Future[None] = Future()
+
+        def work() -> None:
+            end_reason, is_banned = self.restrictions.end_reason, self.restrictions.bans.is_address_banned
+            self.hub.close_where(lambda each: end_reason(each.enclave, each.access.identity))
+            self.ws.refuse_where(is_banned)
+            if self._peers is not None:
+                self._peers.close_where(is_banned)
+            done.set_result(None)
+
+        self.loop.call_soon_threadsafe(work)
+        try:
+            done.result(ENFORCE_S)
+        except FutureTimeout:
+            raise Unavailable("the order is stored; ending open connections takes longer than usual") from None
 
     def _checkpoint(self, enclave: bytes, hold_ms: int, request: SpentRequest) -> Checkpoint:
         if not self.config.shares_by_address:

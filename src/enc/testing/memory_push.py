@@ -18,6 +18,7 @@ from enc.node.store.push_interface import (
     Endpoints,
     EndpointState,
     EventRange,
+    PostponedResult,
     PushBatch,
     PushResult,
     PushTotals,
@@ -234,6 +235,9 @@ class PushMemory:
                 continue
             batch = queue.batches.get(result.push_seq) if queue else None
             if queue is None or batch is None or batch.state != WAITING:
+                continue
+            if isinstance(result, PostponedResult):
+                batch.next_try = result.next_try
                 continue
             if not result.error:
                 batch.state, batch.settled_at = DELIVERED, result.at

@@ -19,6 +19,7 @@ from enc.core.rules.policy_types import Policy
 from enc.core.trees.state_key import DELETED
 from enc.node.store import spent_requests
 from enc.node.store.events import EventWithStatus, RawEvent, SearchItem, search_item
+from enc.node.store.restrictions import Restriction, RestrictionKind, RestrictionStore
 from enc.node.store.spent_requests import SpentRequest, check_unspent, too_many_spent
 from enc.node.store.steps import AppendRun, Step
 from enc.node.store.store_interface import Charge, ReadRights, Usage
@@ -88,6 +89,26 @@ class _Enclave:
         return min((when for each in whose if (when := auto_delete_at(each)) is not None), default=None)
 
 
+class MemoryRestrictions:
+    """A RestrictionStore in a dictionary."""
+
+    def __init__(self) -> None:
+        self._all: dict[tuple[RestrictionKind, str], Restriction] = {}
+
+    def read_all(self) -> list[Restriction]:
+        return list(self._all.values())
+
+    def find(self, kind: RestrictionKind, target: str) -> Restriction | None:
+        return self._all.get((kind, target))
+
+    def put(self, restriction: Restriction) -> None:
+        self._all[restriction.kind, restriction.target] = restriction
+
+    def remove(self, kind: RestrictionKind, targets: Sequence[str]) -> None:
+        for target in targets:
+            self._all.pop((kind, target), None)
+
+
 class MemoryStaging:
     """A Staging of a MemoryStore: an enclave that is not visible yet."""
 
@@ -142,6 +163,9 @@ class MemoryStore(PushMemory):
         self._clock = 0
         self._staged: dict[bytes, _Enclave] = {}
         self._spent: dict[bytes, SpentRequest] = {}
+        self.restrictions: RestrictionStore = MemoryRestrictions()
+        self._ordered: set[bytes] = set()
+        """Enclaves that were purged by order."""
 
     def _get(self, enclave: bytes) -> _Enclave | None:
         found = self._all.get(enclave)
@@ -210,7 +234,7 @@ class MemoryStore(PushMemory):
         return sum(not found.purged for found in self._all.values())
 
     def enclaves(self) -> Iterator[bytes]:
-        yield from sorted(self._all)
+        yield from sorted(self._ordered.union(self._all))
 
     def overdue(self, clock: int, limit: int) -> list[bytes]:
         states = [found.state for found in self._all.values() if not found.purged]
@@ -350,6 +374,15 @@ class MemoryStore(PushMemory):
             self._used[creator] = Usage(used.enclaves - 1, used.events, used.bytes)
         return True
 
+    def purge_by_order(self, enclave: bytes, order: Restriction) -> None:
+        """Delete everything at once, as `purge` does."""
+        found = self._get(enclave)
+        self.purge(enclave)
+        if found is not None:
+            del self._all[enclave]
+        self._ordered.add(enclave)
+        self.restrictions.put(order)
+
     # Logs on their way in
 
     def stage(self, enclave: bytes, held: int = -1) -> MemoryStaging:
@@ -363,9 +396,12 @@ class MemoryStore(PushMemory):
         """Return True: abandoned imports are deleted at once."""
         return True
 
+    def has(self, enclave: bytes) -> bool:
+        return enclave in self._all or enclave in self._ordered
+
     def is_purged(self, enclave: bytes) -> bool:
         found = self._all.get(enclave)
-        return found is not None and found.purged
+        return enclave in self._ordered or (found is not None and found.purged)
 
     def close(self) -> None:
         """Do nothing."""

@@ -16,6 +16,7 @@ from enc.core.log.receipt import parse_receipt
 from enc.core.primitives.encoding import compact_json
 from enc.node.config import NodeConfig, RateSettings
 from enc.node.openapi.document import MEANINGS
+from enc.runtime.unix_sockets.frame_server import Peer
 from tests.core.world import GROUP, LIFETIME, World, give, move, person, pub
 from tests.core.world_v1 import change
 from tests.node.api.http_requests import HOUR, SKEW, again, migrate, refused
@@ -189,6 +190,34 @@ def closed_gate(node: Served) -> httpx.Response:
 def paused(node: Served) -> httpx.Response:
     enclave = node.create(SMALL)
     enclave.send("alice", "Pause")
+    return node.post(wire_commit(enclave.commit("bob", "message", "x")))
+
+
+def forbid(node: Served, operation: str, **params: str) -> None:
+    node.node.operations.perform(operation, params, Peer(1, 0))
+
+
+@answers(403, "BANNED")
+def banned(node: Served) -> httpx.Response:
+    enclave = node.create(SMALL)
+    forbid(node, "ban", target=pub("bob"))
+    try:
+        return node.post(wire_commit(enclave.commit("bob", "message", "x")))
+    finally:
+        forbid(node, "unban", target=pub("bob"))
+
+
+@answers(403, "ENCLAVE_SUSPENDED")
+def suspended(node: Served) -> httpx.Response:
+    enclave = node.create(SMALL)
+    forbid(node, "suspend", enclave=enclave.id.hex())
+    return node.post(wire_commit(enclave.commit("bob", "message", "x")))
+
+
+@answers(410, "ENCLAVE_PURGED")
+def purged_by_order(node: Served) -> httpx.Response:
+    enclave = node.create(SMALL)
+    forbid(node, "purge", enclave=enclave.id.hex())
     return node.post(wire_commit(enclave.commit("bob", "message", "x")))
 
 

@@ -22,6 +22,7 @@ from enc.core.trees.tree_head import sign_head
 from enc.node.fsck import Report, check_store
 from enc.node.store.events import SearchItem
 from enc.node.store.push_interface import DeliveryResult
+from enc.node.store.restrictions import Restriction
 from enc.node.store.spent_requests import SpentRequest
 from enc.node.store.sqlite.store import SqliteStore
 from enc.node.store.steps import Step
@@ -132,6 +133,18 @@ def ended(host: Host, name: str) -> bytes:
     return enclave
 
 
+def purged_by_order(host: Host) -> bytes:
+    """Add an enclave that the operator has purged while people wrote to it."""
+    enclave = host.create(**group("purged by order"))
+    for n in range(9):
+        host.send(enclave, "alice", "message", f"{n}", ("k", "v"))
+    host.store.purge_by_order(enclave, Restriction(kind="purge", target=enclave.hex(), made_at=host.now))
+    while not host.store.purge(enclave, 5):
+        pass
+    host.sequencer.forget(enclave)
+    return enclave
+
+
 def soon_gone(host: Host) -> bytes:
     """Add an Update whose content is erased with its target's, and is still stored."""
     enclave = host.create(**group("soon gone"))
@@ -193,6 +206,7 @@ def fill(host: Host) -> dict[str, bytes]:
     host.run()
     while not host.store.purge(names["purged"]):
         pass
+    names["purged by order"] = purged_by_order(host)
     names["registry"] = registry(host)
     names["taken in"] = taken_in(host.store)
     names["life"] = live(host)

@@ -211,7 +211,7 @@ def test_imports_are_ordered_refused_and_told_of_as_documented(scene: Scene) -> 
 
 def test_the_refusals_above_are_all_that_is_documented() -> None:
     alone = {"DECRYPT_FAILED", "UNAVAILABLE", "RATE_LIMITED", "INVALID_RANGE", "NODE_NOT_FOUND", "IDENTITY_NOT_FOUND"}
-    alone |= {"UPSTREAM_UNREACHABLE", "READ_ONLY"}
+    alone |= {"UPSTREAM_UNREACHABLE", "READ_ONLY", "BANNED", "ENCLAVE_SUSPENDED", "ENCLAVE_PURGED"}
     seen = {*COMMITS_REFUSED, *REQUESTS_REFUSED, *alone}
     assert seen == {code for _, _, response in responses() for code in codes(response)} - {"INTERNAL_ERROR"}
 

@@ -11,6 +11,7 @@ from enc.core.errors import InvalidArchive, InvalidSignature
 from enc.core.primitives.types import Event
 from enc.node.ops import adoption
 from enc.node.ops.adoption import LogAsCopied, StoreComparison
+from enc.node.store.restrictions import Restriction
 from enc.node.store.sqlite.store import SqliteStore
 from tests.core.world import pub
 from tests.node.push_host import create
@@ -89,6 +90,11 @@ def test_an_enclave_that_had_moved_away_counts_only_if_the_node_signed_more(scen
     enclave = moved(scene.host)
     assert scene.elsewhere.check_root(enclave, OTHER, 9, bytes(32)) is None
     assert scene.elsewhere.check_root(enclave, OURS, 9, bytes(32)) == "a log of 9 bundles; this store has 1"
+
+
+def test_an_enclave_that_was_purged_by_order(scene: Scene) -> None:
+    scene.store.purge_by_order(scene.id, Restriction(kind="purge", target=scene.id.hex(), made_at=0))
+    assert scene.elsewhere.check_events(scene.id, scene.events) is None
 
 
 def test_an_enclave_whose_data_is_purged(scene: Scene) -> None:

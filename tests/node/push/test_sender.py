@@ -93,6 +93,26 @@ def test_a_batch_is_not_sent_again_while_its_outcome_is_not_durable() -> None:
     assert next(refused, None) is None
 
 
+def test_a_batch_of_a_suspended_enclave_waits_and_later_ones_go_on() -> None:
+    """It counts as no failure, and is sent once the enclave is served again."""
+    world = SenderWorld({1: 3})
+    world.suspended = {1}
+    looks, read = 0, world.read
+
+    def resumed(queue: int, push_seq: int) -> None:
+        nonlocal looks
+        looks += push_seq == 1
+        if looks == 3:
+            world.suspended = set()
+        read(queue, push_seq)
+
+    world.read = resumed
+    world.run(lambda: world.is_empty)
+    assert world.posted == [(1, 2), (1, 3), (1, 1)]
+    assert looks == 3
+    assert [(outcome.push_seq, outcome.error) for outcome in world.settled] == [(2, ""), (3, ""), (1, "")]
+
+
 def test_a_failed_batch_is_tried_until_it_is_dead_and_later_ones_go_on() -> None:
     async def answer(queue: int, push_seq: int) -> str:
         return "status 500" if push_seq == 1 else ""
@@ -216,7 +236,8 @@ def test_what_is_under_way_when_it_stops_is_told_of_if_it_ends_in_time() -> None
             for task in sender._tries:
                 task.cancel()
 
-    assert [(outcome.queue, outcome.error) for outcome in asyncio.run(work())] == [(1, "")]
+    outcomes = [outcome for outcome in asyncio.run(work()) if isinstance(outcome, DeliveryResult)]
+    assert [(outcome.queue, outcome.error) for outcome in outcomes] == [(1, "")]
 
 
 def test_what_was_told_before_it_stops_is_not_told_twice() -> None:

@@ -17,12 +17,14 @@ from enc.core.primitives.encoding import compact_json
 from enc.core.primitives.types import Receipt
 from enc.core.rules.policy_types import Policy
 from enc.node.limits.quota import Quota, StorageRules
+from enc.node.limits.restrictions import Restrictions
 from enc.node.sequence import sealing
 from enc.node.sequence import state_cache as directory_module
 from enc.node.sequence.admitted import AdmittedCommit, CommitOutcome
 from enc.node.sequence.checkpoint import MAX_HOLD_MS
 from enc.node.sequence.sequencer import Sequencer, SequencerSettings
 from enc.node.sequence.state_cache import StateCache
+from enc.node.store.restrictions import Restriction
 from enc.node.store.sqlite import store as sqlite_store_module
 from enc.node.store.sqlite.store import SqliteStore
 from enc.node.store.steps import Step
@@ -428,6 +430,21 @@ def test_quotas_hold_inside_a_batch_too(host: Host) -> None:
     outcomes = host.run(*(host.commit(enclave, "alice", "message", str(i)) for i in range(5)))
     assert [isinstance(o, Receipt) for o in outcomes] == [True, True, True, False, False]
     assert host.send(enclave, "bob", "note", "others have their own").seq == 4
+
+
+def test_what_the_operator_forbids_holds_for_commits_that_were_admitted_before(host: Host) -> None:
+    held, gone, other = host.create(), host.create(meta={"n": 2}), host.create(meta={"n": 3})
+    known = Restrictions()
+    settings = SequencerSettings(restrictions=known)
+    deliver = host.outcomes.extend
+    host.sequencer = Sequencer(host.store, NODE, lambda: host.now, deliver=deliver, settings=settings)
+    people = [(held, "alice"), (gone, "alice"), (other, "alice"), (other, "bob")]
+    commits = [host.commit(enclave, name, "note", "admitted") for enclave, name in people]
+    known.add(Restriction(kind="suspension", target=held.hex(), made_at=0, reason="abuse"))
+    known.add(Restriction(kind="purge", target=gone.hex(), made_at=0))
+    known.add(Restriction(kind="ban", target=person("bob").public.hex(), made_at=0))
+    codes = [getattr(outcome, "code", "") for outcome in host.run(*commits)]
+    assert codes == ["ENCLAVE_SUSPENDED", "ENCLAVE_PURGED", "", "BANNED"]
 
 
 def test_a_quota_of_bytes_counts_contents(host: Host) -> None:

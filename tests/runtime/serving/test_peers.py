@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from enc.core.errors import Unavailable
+from enc.core.errors import InvalidQuery, Unavailable
 from enc.runtime.serving.limits import ServingLimits
 from enc.runtime.serving.peers import PeerConnection, Peers
 
@@ -39,6 +39,23 @@ def test_connections_of_all_and_of_one_address() -> None:
     first.remove()
     assert world.peers.count == 2
     world.peer("6")
+
+
+def test_a_refused_address_gets_no_connection_and_loses_those_it_has() -> None:
+    world = World()
+    for name, address in (("1", "a"), ("2", "b"), ("3", "a")):
+        world.peer(name, address)
+
+    def admit(address: str) -> None:
+        if address == "a":
+            raise InvalidQuery("refused")
+
+    world.peers.admit = admit
+    world.peers.close_where(lambda address: address == "a")
+    assert (world.dropped, world.peers.count, world.peers.dropped) == (["1", "3"], 1, 0)
+    with pytest.raises(InvalidQuery, match="refused"):
+        world.peer("4", "a")
+    world.peer("5", "b")
 
 
 def test_an_address_without_a_limit() -> None:

@@ -29,6 +29,9 @@ HELP = (
 
 _CLOCK = "the clock of this machine or of the node is wrong: compare `date -u` on both, and set the wrong one"
 _HINTS = {
+    "BANNED": (
+        "ask the node's operator; an owner may still leave: `enc archive` saves your enclaves, `enc migrate` moves them"
+    ),
     "ENCLAVE_EXISTS": "to create another one of this kind, give another --name; `enc enclave list` lists yours",
     "ENCLAVE_MIGRATED": (
         "with a registry (--registry) its new node is found automatically; without one, give the new node's URL: "
@@ -37,6 +40,8 @@ _HINTS = {
     "ENCLAVE_NOT_FOUND": (
         "`enc config show` shows the enclave and the node in use; `enc enclave list` lists the enclaves you have used"
     ),
+    "ENCLAVE_PURGED": "this node never serves the enclave again; an archive of it can be imported by another node",
+    "ENCLAVE_SUSPENDED": "ask the node's operator; its owner may still move it to another node with `enc migrate`",
     "EXPIRED": _CLOCK,
     "SESSION_EXPIRED": _CLOCK,
     "UNAUTHORIZED": (

@@ -15,8 +15,10 @@ from enc.client.verify.facts import EventStatus, status_of
 from enc.client.verify.items import Item
 from enc.client.wire.flow import Flow
 from enc.core.errors import (
+    Banned,
     EncError,
     EnclaveMigrated,
+    EnclaveSuspended,
     EventNotFound,
     EventPending,
     InvalidProof,
@@ -31,6 +33,7 @@ from enc.core.rules.policy_types import Policy
 
 MAX_KEYS = 256
 """Most keys of one request about the state."""
+REFUSALS = (Unauthorized, Banned, EnclaveSuspended)
 
 
 class Overview(Struct, frozen=True):
@@ -48,18 +51,19 @@ class Overview(Struct, frozen=True):
 def manifest_event(reader: EnclaveReader) -> Flow[Event]:
     """Return event 0. The enclave's id is a hash of it, so no other event can be shown.
 
-    Owners that may not read it with a Query may still export it.
+    Owners that may not read it with a Query may still export it, also while the operator of the node
+    has banned them or suspended the enclave.
     """
     refusal: EncError = EventNotFound("you may not read the Manifest")
     try:
         page = yield from reader.page({"seq": 0})
         if page.items:
             return page.items[0].event
-    except Unauthorized as e:
+    except REFUSALS as e:
         refusal = e
     try:
         return (yield from first_event(reader))
-    except Unauthorized:
+    except REFUSALS:
         raise refusal from None
 
 

@@ -23,8 +23,11 @@ from enc.client.verify.items import Item, check_order, verify_items
 from enc.client.verify.log_verifier import LogVerifier
 from enc.client.wire.flow import Flow
 from enc.core.errors import (
+    Banned,
     EncError,
     EnclaveMigrated,
+    EnclavePurged,
+    EnclaveSuspended,
     EnclaveTerminated,
     InvalidProof,
     SessionExpired,
@@ -48,6 +51,9 @@ _message, _item = Decoder(dict[str, Any]), Decoder(WireItem)
 _ENDS: Mapping[str, tuple[type[EncError], str]] = {
     "enclave_terminated": (EnclaveTerminated, "the enclave is terminated: no more events"),
     "enclave_migrated": (EnclaveMigrated, "another node is the sequencer from here on"),
+    "banned": (Banned, "the node's operator has banned you"),
+    "enclave_suspended": (EnclaveSuspended, "the node's operator has suspended the enclave"),
+    "enclave_purged": (EnclavePurged, "the node's operator has deleted the enclave: no more events"),
     "access_revoked": (Unauthorized, "you may not read this enclave any more"),
 }
 """Reasons of the node that end the feed."""

@@ -17,6 +17,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from structlog.contextvars import bind_contextvars
 
 from enc.core.errors import (
+    Banned,
     BodyTooLarge,
     EncError,
     EnclaveNotFound,
@@ -299,10 +300,10 @@ async def respond_error(send: Send, error: EncError, status: int | None = None, 
 
 
 def error_headers(error: EncError) -> list[tuple[bytes, bytes]]:
-    """Return `Retry-After` for 429 and 503, and `Connection: close` for 413."""
+    """Return `Retry-After` for 429 and 503, and `Connection: close` for 413 and a ban."""
     if error.status in (429, 503):
         return [(b"retry-after", b"%d" % -(-error.context.get("retry_after_ms", 1000) // 1000))]
-    return [(b"connection", b"close")] if error.status == 413 else []
+    return [(b"connection", b"close")] if error.status == 413 or isinstance(error, Banned) else []
 
 
 def with_cors(app: ASGIApp, origins: tuple[str, ...]) -> ASGIApp:

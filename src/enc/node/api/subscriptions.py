@@ -33,6 +33,9 @@ Reason = Literal[
     "enclave_migrated",
     "too_slow",
     "shutting_down",
+    "banned",
+    "enclave_suspended",
+    "enclave_purged",
 ]
 
 _ENDS: dict[str, Reason] = {
@@ -247,15 +250,19 @@ class SubscriptionHub:
 
     def expire(self, now: int) -> None:
         """Close the subscriptions whose sessions have expired. `now` is in Unix seconds."""
+        self.close_where(lambda subscription: "session_expired" if subscription.expires <= now else None)
+
+    def close_where(self, reason: Callable[[QuerySubscription], Reason | None]) -> None:
+        """Close each subscription for which `reason` returns one."""
         over = [
-            subscription
+            (subscription, why)
             for listeners in self._by_enclave.values()
             for at in listeners.by_address.values()
             for subscription in at.subscriptions
-            if subscription.expires <= now
+            if (why := reason(subscription)) is not None
         ]
-        for subscription in over:
-            subscription.close(subscription, "session_expired")
+        for subscription, why in over:
+            subscription.close(subscription, why)
 
 
 def _find_scope(subscription: QuerySubscription, publication: Publication) -> Work:

@@ -19,7 +19,7 @@ from msgspec.json import Decoder, encode
 from starlette.types import Receive, Scope, Send
 from structlog.contextvars import bind_contextvars
 
-from enc.core.errors import EncError, InvalidQuery, RateLimited, Unavailable
+from enc.core.errors import Banned, EncError, InvalidQuery, RateLimited, Unavailable
 from enc.core.log.filter import Filter, parse_filter
 from enc.core.log.receipt import wire_receipt
 from enc.core.primitives.encoding import decode_json
@@ -45,7 +45,7 @@ MAX_CONCURRENT_READS = 16
 MAX_SKIPPED = 32
 """How often events may be skipped for a subscription that fell behind while its peer reads nothing.
 """
-NORMAL, OVERLOADED = 1000, 1013
+NORMAL, REFUSED, OVERLOADED = 1000, 1008, 1013
 
 
 class _Message(Struct):
@@ -102,6 +102,8 @@ class WebSocketApi:
         bind_contextvars(request=request.id)  # for all log entries of this connection's tasks
         connection = WebSocketConnection(self, receive, send, address, scope["state"]["peer"])
         connection.request = request.id
+        if self.reads.handlers.restrictions.bans.is_address_banned(address):
+            connection.refuse()
         place = address if self.limits.by_address else None
         has_place = self._places.take(place)
         if not has_place:
@@ -120,6 +122,11 @@ class WebSocketApi:
         """Run a long task for the subscriptions of an address on a reader thread."""
         async with self.read_slots.hold(address):
             return await self.reads.run_own(address, task)
+
+    def refuse_where(self, is_banned: Callable[[str], bool]) -> None:
+        """End the connections of banned addresses."""
+        for connection in [each for each in self.connections if is_banned(each.address)]:
+            connection.refuse()
 
     def shut_down(self) -> None:
         """Notify every subscriber, and end every connection once its commits are answered."""
@@ -142,7 +149,7 @@ class WebSocketConnection:
     """Number of commits that were taken in."""
 
     def __init__(self, api: WebSocketApi, receive: Receive, send: Send, address: str, peer: PeerConnection) -> None:
-        self._api, self._receive, self._address, self._peer = api, receive, address, peer
+        self._api, self._receive, self.address, self._peer = api, receive, address, peer
         self._queue = SendQueue(send, api.limits.max_buffer, peer.add_unsent)
         self._subscriptions: dict[str, QuerySubscription] = {}
         self._name_count = 0
@@ -205,6 +212,14 @@ class WebSocketConnection:
             self._close(subscription, "shutting_down")
         self._end_if_idle()
 
+    def refuse(self) -> None:
+        """End the connection of an address that is banned."""
+        self._is_closing = True
+        for task in self._tasks:
+            task.cancel()
+        self.send(Banned("the operator of this node has banned this address").to_wire())
+        self.end(REFUSED)
+
     # Output
 
     def send(self, message: dict[str, Any]) -> None:
@@ -222,9 +237,9 @@ class WebSocketConnection:
 
     def _handle(self, body: bytes) -> None:
         try:
-            self._api.rates.take(self._address)
+            self._api.rates.take(self.address)
             if is_commit(body):
-                self._api.intake.submit(body, self._commit_done, self._address, self.request)
+                self._api.intake.submit(body, self._commit_done, self.address, self.request)
                 self._commits += 1
                 self.commits += 1
                 return
@@ -264,7 +279,7 @@ class WebSocketConnection:
             raise Unavailable("the node is shutting down", retry_after_ms=1000)
         if len(self._subscriptions) + self._pending >= self._api.limits.max_subscriptions:
             raise RateLimited("too many subscriptions on this connection", retry_after_ms=1000)
-        self._api.hub.reserve(self._address)
+        self._api.hub.reserve(self.address)
         self._pending += 1
         pending = PendingSubscription()
         self._run(self._start(request, offered, pending)).add_done_callback(lambda _: self._pending_done(pending))
@@ -281,13 +296,14 @@ class WebSocketConnection:
             pending.is_over = True
             self._pending -= 1
             if not pending.is_subscription:
-                self._api.hub.release(self._address)
+                self._api.hub.release(self.address)
                 self._end_if_idle()
 
     async def _start(self, request: SealedRequest, offered: str | None, pending: "PendingSubscription") -> None:
         subscription: QuerySubscription | None = None
         try:
-            opened, filter_ = await self._api.reads.run(self._address, self._open, request)
+            opened, filter_ = await self._api.reads.run(self.address, self._open, request)
+            self._api.reads.handlers.check_allowed(request)  # a ban may have come meanwhile
             subscription = self._add(opened, filter_, offered)
         except EncError as e:
             self.send({**e.to_wire(), **({} if offered is None else {"sub_id": offered})})
@@ -327,7 +343,7 @@ class WebSocketConnection:
         expires = opened.outer.token.expires
         subscription = QuerySubscription(
             sub_id,
-            self._address,
+            self.address,
             opened.access,
             filter_,
             opened.inner.keys,

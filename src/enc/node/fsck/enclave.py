@@ -38,16 +38,20 @@ class EnclaveCheck:
         return self._events.at
 
     def run(self) -> None:
-        state = self._load_if_tree_is_whole()
+        is_ordered = self._is_purged_by_order()
+        state = None if is_ordered else self._load_if_tree_is_whole()
         rows: AbstractContextManager[RowCheck | None] = nullcontext()
         if isinstance(self._store, SqliteStore):
             rows = open_row_check(self._store, self._enclave)
         with rows as self._trees.rows:
             if self._store.is_purged(self._enclave):
-                self._check_tombstone(state or self._load(), self._trees.rows)
+                self._check_tombstone(None if is_ordered else state or self._load(), self._trees.rows)
             else:
                 self._check_log(self._trees.rows)
                 self._check_end(state or self._load(), self._trees.rows)
+
+    def _is_purged_by_order(self) -> bool:
+        return self._store.restrictions.find("purge", self._enclave.hex()) is not None
 
     def _load_if_tree_is_whole(self) -> EnclaveState | None:
         """Return the stored state, or None if a node of its tree is missing. Checking the log then
@@ -94,11 +98,15 @@ class EnclaveCheck:
         if rows is not None:
             self._expect_none(rows.finish(state, len(self._trees.records)))
 
-    def _check_tombstone(self, state: EnclaveState, rows: RowCheck | None) -> None:
-        """Check a purged enclave: it is marked as terminated, and nothing else is left."""
+    def _check_tombstone(self, state: EnclaveState | None, rows: RowCheck | None) -> None:
+        """Check a purged enclave: it is marked as terminated, or without a state if its operator purged
+        it, and nothing else is left.
+        """
         store, enclave = self._store, self._enclave
         self._tally.purged += 1
-        if state.lifecycle != "terminated":
+        if state is None and store.manifest(enclave) is not None:
+            raise self._difference("purged by order, but a state is left")
+        if state is not None and state.lifecycle != "terminated":
             raise self._difference("purged, but not terminated")
         if store.events(enclave, 0, 1) or any(store.find(enclave, Filter(), EVERYTHING)):
             raise self._difference("purged, but events are found")

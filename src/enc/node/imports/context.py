@@ -10,6 +10,7 @@ from enc.core.primitives.signer import Signer
 from enc.core.primitives.types import CommitLimits
 from enc.node.imports.orders import ImportOrder
 from enc.node.limits.quota import StorageRules
+from enc.node.limits.restrictions import NO_RESTRICTIONS, Restrictions
 from enc.node.sequence.sequencer import Sequencer
 from enc.node.sequence.state_cache import StateCache
 from enc.node.store.store_interface import Store, Usage
@@ -29,6 +30,7 @@ class ImportPolicy(Struct, frozen=True, kw_only=True):
     limits: CommitLimits
     max_manifest: int
     private_endpoints: bool
+    restrictions: Restrictions = NO_RESTRICTIONS
 
 
 class ImportContext(Struct, frozen=True, kw_only=True):
@@ -44,7 +46,10 @@ class ImportContext(Struct, frozen=True, kw_only=True):
     """Cores that check signatures."""
 
     def held(self, enclave: bytes) -> EnclaveState | None:
-        """Return the state of what this node holds; raise EnclaveTerminated if it was terminated."""
+        """Return the state of what this node holds; raise EnclaveTerminated if it was terminated, and
+        EnclavePurged or EnclaveSuspended.
+        """
+        self.policy.restrictions.check_enclave(enclave)
         state = self.states.get(enclave)
         if state is not None and state.lifecycle == "terminated":
             raise EnclaveTerminated("the enclave was terminated")

@@ -65,6 +65,8 @@ class Importer:
         """
         context = self._context
         order = parse_order(line, has_archive, context.key.public, allow_private=self._policy.private_endpoints)
+        self._policy.restrictions.check_not_purged(order.migrate.enclave)
+        self._policy.restrictions.bans.check_identity(order.migrate.from_)
         self._policy.rates.take(order.migrate.from_)
         if (known := self._known(order)) is not None:
             return known

@@ -66,6 +66,9 @@ MEANINGS: Mapping[type[EncError], str] = {
     errors.CheckpointMismatch: "Migrate: the log ends at `seq` with the root `ct_root`.",
     errors.RegistryConflict: "Reg_Enclave: another log, or a sequencer that no chain of Migrate events leads to.",
     errors.EventPending: "Sequenced, but its bundle is open: no proof yet. See `retry_after_ms`.",
+    errors.Banned: "The node's operator has banned the identity or the address.",
+    errors.EnclaveSuspended: "The node's operator has suspended the enclave, for `reason`.",
+    errors.EnclavePurged: "The node's operator has deleted the enclave.",
     errors.EnclaveTerminated: "The enclave was terminated.",
     errors.EnclaveMigrated: "The enclave is at the node with key `new_sequencer`.",
     errors.EventDeleted: "The target is deleted.",
@@ -78,10 +81,16 @@ MEANINGS: Mapping[type[EncError], str] = {
 }
 """Every error that the node returns."""
 
-ALWAYS: Errors = (errors.InvalidQuery, errors.RateLimited, errors.InternalError, errors.Unavailable)
-"""Errors of any request: it may be malformed HTTP, one too many, or hit an internal error."""
+ALWAYS: Errors = (
+    errors.InvalidQuery,
+    errors.Banned,
+    errors.RateLimited,
+    errors.InternalError,
+    errors.Unavailable,
+)
+"""Errors of any request: it may be malformed HTTP, of a banned address, one too many, or hit an internal error."""
 
-LOG: Errors = (errors.EnclaveNotFound, errors.EnclaveTerminated)
+LOG: Errors = (errors.EnclaveNotFound, errors.EnclaveTerminated, errors.EnclavePurged)
 """A terminated enclave can be read until its data is purged."""
 
 READ: Errors = (
@@ -91,6 +100,7 @@ READ: Errors = (
     errors.DecryptFailed,
     errors.SessionExpired,
     errors.Unauthorized,
+    errors.EnclaveSuspended,
 )
 
 WRITE: Errors = (
@@ -108,6 +118,7 @@ WRITE: Errors = (
     errors.OwnerBitProtected,
     errors.RankInsufficient,
     errors.EnclavePaused,
+    errors.EnclaveSuspended,
     errors.EnclaveNotFound,
     errors.EventNotFound,
     errors.Duplicate,
@@ -122,6 +133,7 @@ WRITE: Errors = (
     errors.CheckpointMismatch,
     errors.RegistryConflict,
     errors.EnclaveTerminated,
+    errors.EnclavePurged,
     errors.EnclaveMigrated,
     errors.EventDeleted,
     errors.ReadOnly,
@@ -136,6 +148,8 @@ IMPORT: Errors = (
     errors.Expired,
     errors.Unauthorized,
     errors.EnclaveTerminated,
+    errors.EnclavePurged,
+    errors.EnclaveSuspended,
     errors.UpstreamUnreachable,
     errors.ReadOnly,
 )
@@ -268,7 +282,14 @@ def _lookup(name: str, key: str, what: str, answer: str, *missing: type[EncError
     return {f"/{name}/{{{key}}}": replace(operation, errors=(*LOOKUP, *missing), is_cached=True)}
 
 
-LOOKUP: Errors = (errors.NoSuchPath, errors.Unauthorized, errors.EnclaveTerminated, errors.EnclaveMigrated)
+LOOKUP: Errors = (
+    errors.NoSuchPath,
+    errors.Unauthorized,
+    errors.EnclaveSuspended,
+    errors.EnclaveTerminated,
+    errors.EnclavePurged,
+    errors.EnclaveMigrated,
+)
 LOOKUPS: Mapping[str, ApiOperation] = {
     **_lookup("nodes", "seq_pub", "node", "NodeLookup", errors.NodeNotFound),
     **_lookup("enclaves", "enclave_id", "enclave", "EnclaveLookup", errors.EnclaveNotFound),

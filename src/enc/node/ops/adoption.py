@@ -83,9 +83,9 @@ class StoreComparison:
 
     def check_events(self, enclave: bytes, events: Iterable[Event]) -> str | None:
         """Compare with the events of an archive, from event 0 on. What is newer there must be signed."""
-        state = self._store.load(enclave)
-        if state is not None and self._store.is_purged(enclave):
+        if self._store.is_purged(enclave):
             return None
+        state = self._store.load(enclave)
         ids: list[bytes] = []
         for seq, event in enumerate(events):
             if event.seq != seq:

@@ -13,7 +13,7 @@ from prometheus_client.registry import Collector
 from enc.core.errors import EncError
 from enc.core.primitives.types import Receipt
 from enc.node.ops.latencies import LatencyHistogram
-from enc.node.store.push_interface import ChallengeResult, PushResult
+from enc.node.store.push_interface import ChallengeResult, PostponedResult, PushResult
 from enc.version import __version__
 
 _SECONDS = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5)
@@ -87,6 +87,8 @@ class Metrics:
 
     def count_deliveries(self, results: Sequence[PushResult]) -> None:
         for outcome in results:
+            if isinstance(outcome, PostponedResult):
+                continue
             if isinstance(outcome, ChallengeResult):
                 self._pushed["challenges_failed" if outcome.error else "confirmed"].inc()
                 continue

@@ -49,6 +49,10 @@ class RetentionSweeper:
             has_more = False
         self._next = now if has_more else now + self._interval_ms
 
+    def hurry(self) -> None:
+        """Work at the next call, not once the interval is over."""
+        self._next = 0
+
     def _erase(self, now: int) -> bool:
         found = self._store.expired(now, MAX_ERASED + len(self._unerasable))
         due = [each for each in found if each not in self._unerasable][:MAX_ERASED]

@@ -25,7 +25,7 @@ from enc.node.push.outcomes import challenge_result, delivery_result
 from enc.node.push.request_kind import RequestKind
 from enc.node.push.schedule import QueueHealth, Schedule
 from enc.node.push.sender_pipe import MAX_RESULTS
-from enc.node.store.push_interface import DeliveryResult, DueBatch, PushReads, PushResult
+from enc.node.store.push_interface import DeliveryResult, DueBatch, PostponedResult, PushBatch, PushReads, PushResult
 from enc.runtime.checked_http_async import EndpointAnswer, MayConnect
 from enc.runtime.clock import now_ms
 
@@ -40,6 +40,9 @@ PAUSE_S = 1.0
 
 NO_KEY = "the identity is not a public key"
 NOT_READABLE = "the batch cannot be read"
+SUSPENDED = "the batch has events of a suspended enclave"
+SUSPENDED_MS = 30_000
+"""When a batch with events of a suspended enclave is looked at again. Others of its queue go on."""
 NOT_ANSWERED = "not the answer to the challenge"
 CHALLENGE_SIZE = 32
 MAX_ANSWER = 4096
@@ -51,6 +54,10 @@ _log = structlog.get_logger("enc.push.sender")
 
 class Reads(PushReads, EventSource, Protocol):
     """What the sender reads from the store."""
+
+    def is_suspended(self, batch: PushBatch) -> bool:
+        """Return whether the batch has events or notices of a suspended enclave."""
+        ...
 
 
 class SenderNode(Protocol):
@@ -194,6 +201,8 @@ class PushSender:
             error = NOT_READABLE
         if error is None:
             self._free(due.queue)
+        elif error == SUSPENDED:
+            self._report(PostponedResult(due.queue, due.push_seq, self._clock() + SUSPENDED_MS))
         else:
             self._finish(due, error, int((loop.time() - start) * 1000))
 
@@ -207,6 +216,8 @@ class PushSender:
         batch = self._reads.batch(due.queue, due.push_seq)
         if batch is None:
             return None
+        if self._reads.is_suspended(batch):
+            return SUSPENDED
         if not key:
             return NO_KEY
         body = sealed(self._seq_pub, due, render(self._reads, batch), key)
@@ -243,6 +254,9 @@ class PushSender:
             _log.info("endpoint_recovered", **_named(due))
         if isinstance(result, DeliveryResult) and result.suspend_until is not None:
             _log.warning("endpoint_suspended", **_named(due), reason=error)
+        self._report(result)
+
+    def _report(self, result: PushResult) -> None:
         self._results.append(result)
         self._wake.set()
         self._has_news.set()

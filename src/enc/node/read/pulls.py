@@ -10,7 +10,7 @@ from itertools import islice
 from msgspec import UNSET
 from msgspec.structs import replace
 
-from enc.core.errors import EnclaveNotFound, EnclaveTerminated, InvalidQuery
+from enc.core.errors import EnclaveNotFound, EnclavePurged, EnclaveSuspended, EnclaveTerminated, InvalidQuery
 from enc.core.log.event import parse_event
 from enc.core.primitives.encoding import check_numbers, convert_json, unhex
 from enc.core.rules.policy_types import Subject
@@ -37,8 +37,8 @@ Span = tuple[int, int]
 """Range of batch numbers, first and last."""
 
 AccessTo = Callable[[bytes], Access]
-"""Returns the asker's rights in an enclave; raises EnclaveNotFound or EnclaveTerminated if it is
-gone.
+"""Returns the asker's rights in an enclave; raises EnclaveNotFound, EnclaveTerminated or EnclavePurged
+if it is gone, and EnclaveSuspended.
 """
 
 
@@ -168,6 +168,6 @@ class _CurrentRights(BatchFilter):
         if self._at[0] != enclave:
             try:
                 self._at = enclave, self._access_to(enclave)
-            except (EnclaveNotFound, EnclaveTerminated):
+            except (EnclaveNotFound, EnclavePurged, EnclaveSuspended, EnclaveTerminated):
                 self._at = enclave, None
         return self._at[1]

@@ -104,6 +104,7 @@ class RegistryIndex:
         """Return the registry's durable state; raise if this node does not serve it."""
         if self._registry is None:
             raise NoSuchPath("this node does not serve a registry")
+        self._handlers.restrictions.check_enclave(self._registry)
         try:
             state = self._handlers.state(self._registry)
         except EnclaveNotFound:

@@ -31,6 +31,7 @@ from enc.core.primitives.signer import Signer
 from enc.core.primitives.types import Event
 from enc.core.session.envelope import OpenedBody, RequestType, SealedRequest, open_request
 from enc.core.trees.state_key import Namespace, status_key, tree_key
+from enc.node.limits.restrictions import NO_RESTRICTIONS, Restrictions
 from enc.node.read.access import Access
 from enc.node.read.deliveries import deliveries
 from enc.node.read.proofs import ProofRoot, Proofs, Wire
@@ -95,7 +96,9 @@ class SealedHandlers:
         rates: RateLimiter,
         checkpoint: Callable[[bytes, int, SpentRequest], Checkpoint],
         max_page: int,
+        restrictions: Restrictions = NO_RESTRICTIONS,
     ) -> None:
+        self.restrictions = restrictions
         self._states, self._store, self._key, self._clock = states, store, key, clock
         self._rates, self._checkpoint, self._max_page = rates, checkpoint, max_page
         self._by_type: dict[RequestType, Callable[[OpenedRequest], bytes | Steps[bytes]]] = {
@@ -129,18 +132,22 @@ class SealedHandlers:
 
     @contextmanager
     def _unless_purged(self, enclave: bytes) -> Iterator[None]:
-        """Raise EnclaveTerminated for any error if the enclave's data was purged while it was read."""
+        """Raise EnclaveTerminated or EnclavePurged for any error if the enclave's data was purged while it
+        was read.
+        """
         try:
             yield
         except Exception:
+            self.restrictions.check_not_purged(enclave)
             if self._store.is_purged(enclave):
                 raise EnclaveTerminated(PURGED) from None
             raise
 
     def state(self, enclave: bytes) -> EnclaveState:
-        """Return the durable state of an enclave; raise EnclaveNotFound, or EnclaveTerminated if it
-        was purged.
+        """Return the durable state of an enclave; raise EnclaveNotFound, or EnclaveTerminated or
+        EnclavePurged if it was purged.
         """
+        self.restrictions.check_not_purged(enclave)
         state = self._states.get(enclave)
         if state is None:
             raise EnclaveNotFound("no such enclave on this node")
@@ -149,15 +156,18 @@ class SealedHandlers:
         return state
 
     def access(self, enclave: bytes, identity: bytes) -> Access:
-        """Return an identity's current rights in an enclave."""
+        """Return an identity's current rights in an enclave; raise EnclaveSuspended, or what `state` raises."""
+        self.restrictions.check_enclave(enclave)
         return Access(self._store, self.state(enclave), identity)
 
     def open(self, request: SealedRequest, address: str | None = None) -> OpenedRequest:
         """Check the session and open the request; raises if the asker does not hold the session's
-        key.
+        key, or if the operator forbids the request.
         """
+        self.restrictions.check_request(request.enclave, request.type)
         state = self.state(request.enclave)
         opened = open_request(request, self._key, self._clock() // 1000)
+        self.restrictions.check_sender(request.from_, request.type)
         self._rates.take(request.from_)
         return OpenedRequest(
             request,
@@ -166,6 +176,11 @@ class SealedHandlers:
             Proofs(self._store, self._key, state, self._clock()),
             address,
         )
+
+    def check_allowed(self, request: SealedRequest) -> None:
+        """Raise EnclavePurged, EnclaveSuspended or Banned if the operator forbids an opened request."""
+        self.restrictions.check_request(request.enclave, request.type)
+        self.restrictions.check_sender(request.from_, request.type)
 
     # Events
 

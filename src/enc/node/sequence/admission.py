@@ -39,6 +39,7 @@ from enc.core.log.commit import check_author, check_expiry, check_hash, manifest
 from enc.core.machine.enclave import judge_manifest
 from enc.core.primitives.types import Commit, CommitLimits
 from enc.core.rules.policy_types import Policy
+from enc.node.limits.restrictions import NO_RESTRICTIONS, Restrictions
 from enc.node.ops.internal_errors import internal_error
 from enc.node.sequence.admitted import AdmittedCommit, Judgement, duplicate, request_of
 from enc.node.sequence.content_parts import check_parts
@@ -83,7 +84,9 @@ class CommitValidator:
         may_create: Callable[[bytes], bool],
         is_clock_wrong: Callable[[int], bool] = lambda now: False,
         private_endpoints: bool = False,
+        restrictions: Restrictions = NO_RESTRICTIONS,
     ) -> None:
+        self._restrictions = restrictions
         self._states, self._store, self._clock, self._rates = states, store, clock, rates
         self._limits, self._max_manifest, self._may_create = limits, max_manifest, may_create
         self._is_clock_wrong, self._private_endpoints = is_clock_wrong, private_endpoints
@@ -100,6 +103,7 @@ class CommitValidator:
 
     def check_before_signature(self, commit: Commit) -> Policy | None:
         """Run the checks before the signature; return the enclave's rules if they need not be parsed."""
+        self._restrictions.check_commit_enclave(commit)
         if commit.type == "Manifest":
             self._check_manifest(commit)
             return None
@@ -132,6 +136,7 @@ class CommitValidator:
         Manifest with its judgement.
         """
         commit = admitted.commit
+        self._restrictions.check_commit(commit)
         self._rates.take(commit.from_)
         if commit.type == "Manifest":
             if not self._may_create(commit.from_):

@@ -31,6 +31,7 @@ from enc.core.primitives.types import Commit, Event, Receipt
 from enc.core.rules.content import revised_id
 from enc.core.rules.policy_types import Effects
 from enc.node.limits.quota import Spending, StorageRules
+from enc.node.limits.restrictions import NO_RESTRICTIONS, Restrictions
 from enc.node.ops.internal_errors import internal_error
 from enc.node.sequence.admitted import AdmittedCommit, CommitOutcome, duplicate, judged_manifest, request_of
 from enc.node.sequence.batch import CommitBatch, StepBuilder
@@ -74,6 +75,7 @@ class SequencerSettings(Struct, frozen=True, kw_only=True):
     """Whether bundles whose time is up are closed without a further event."""
     max_batch: int = MAX_BATCH
     storage: StorageRules = field(default_factory=StorageRules)
+    restrictions: Restrictions = NO_RESTRICTIONS
     is_read_only: bool = False
     """Whether nothing is signed: neither events nor heads."""
 
@@ -378,6 +380,7 @@ class Sequencer:
     def _sequence(self, admitted: AdmittedCommit, batch: CommitBatch) -> Event:
         """Return the event that the commit becomes, as a step of the batch that is not durable yet."""
         commit = admitted.commit
+        self._settings.restrictions.check_commit(commit)
         self._damaged.check(commit.enclave, batch.now)
         if commit.hash in batch.unreadable:
             raise batch.unreadable[commit.hash]
@@ -418,6 +421,7 @@ class Sequencer:
         now = self._clock()
         self._guard.check(now)
         self._check_signs()
+        self._settings.restrictions.check_commit(commit)
         self._damaged.check(commit.enclave, now)
         self._holds.check(commit, now)
         return now

@@ -66,6 +66,11 @@ class PushBatch(Struct, frozen=True):
     """At most one for each enclave."""
 
 
+def enclaves_of(batch: PushBatch) -> set[bytes]:
+    """Return the enclaves of which a batch has events or notices."""
+    return {run.enclave for run in batch.runs} | {notice.enclave for notice in batch.notices}
+
+
 class BatchLimits(Struct, frozen=True):
     """Limits of one batch, and of how much of the outbox one `fan_out` takes."""
 
@@ -137,7 +142,15 @@ class ChallengeResult(Struct, frozen=True, tag=True):
     """Without an error: the address that answered."""
 
 
-PushResult = DeliveryResult | ChallengeResult
+class PostponedResult(Struct, frozen=True, tag=True):
+    """A batch that was not sent, because it has events of a suspended enclave. It counts as no attempt."""
+
+    queue: int
+    push_seq: int
+    next_try: int
+
+
+PushResult = DeliveryResult | ChallengeResult | PostponedResult
 
 EndpointState = Literal["unconfirmed", "challenge failed", "confirmed", "suspended"]
 

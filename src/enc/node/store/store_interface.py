@@ -16,6 +16,7 @@ from enc.core.primitives.types import Commit, Event, KeyRecord, RecordKind, Targ
 from enc.core.rules.policy_types import Policy, ReadScope
 from enc.node.store.events import EventWithStatus, RawEvent, SearchItem
 from enc.node.store.push_interface import PushStore
+from enc.node.store.restrictions import Restriction, RestrictionStore
 from enc.node.store.spent_requests import SpentRequest
 from enc.node.store.steps import AppendRun, Step
 
@@ -87,8 +88,12 @@ class ReadRights(Struct, frozen=True):
 class Store(PushStore, Protocol):
     """Every method may raise Unavailable. Any thread may read; only one thread at a time may write.
 
-    Only `load`, `manifest`, `enclaves` and `is_purged` find a purged enclave.
+    Only `load`, `manifest`, `enclaves`, `has` and `is_purged` find a purged enclave; `load` and
+    `manifest` none that was purged by order.
     """
+
+    restrictions: RestrictionStore
+    """What the operator forbids."""
 
     def write(self, steps: Sequence[Step], clock: int) -> None:
         """Store all steps durably, or none, and record that the node's clock has shown this time; 0: record
@@ -281,6 +286,12 @@ class Store(PushStore, Protocol):
         """
         ...
 
+    def purge_by_order(self, enclave: bytes, order: Restriction) -> None:
+        """Make an existing enclave unreadable, whatever its state, and keep the order as its tombstone.
+        `terminated` returns it then, until `purge` has deleted its data.
+        """
+        ...
+
     # Logs on their way in
 
     def stage(self, enclave: bytes, held: int = -1) -> Staging:
@@ -301,6 +312,10 @@ class Store(PushStore, Protocol):
 
         Returns True when nothing is left.
         """
+        ...
+
+    def has(self, enclave: bytes) -> bool:
+        """Return whether the enclave exists, purged or not."""
         ...
 
     def is_purged(self, enclave: bytes) -> bool:

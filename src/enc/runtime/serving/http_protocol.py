@@ -14,7 +14,7 @@ from weakref import ref
 from uvicorn._types import ASGI3Application
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
-from enc.core.errors import EncError, InvalidQuery, PeerError, Unavailable
+from enc.core.errors import EncError, InvalidQuery, PeerError
 from enc.runtime.serving.fast_response import CHUNK, FastResponse, raw_error
 from enc.runtime.serving.limits import ServingLimits
 from enc.runtime.serving.peers import PeerConnection, Peers, address_of
@@ -102,7 +102,7 @@ class HttpProtocol(HttpToolsProtocol):
         if is_new:
             try:
                 self.peers.add(self._peer)
-            except Unavailable as e:
+            except EncError as e:
                 transport.write(raw_error(e))
                 transport.abort()
 

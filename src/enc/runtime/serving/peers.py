@@ -19,6 +19,10 @@ def address_of(transport: Any) -> str:
     return address_key(name[0] if isinstance(name, tuple) and name else "")
 
 
+def _admit(address: str) -> None:
+    """Admit every address."""
+
+
 def _always() -> bool:
     """Tell that a connection is idle: no request has arrived on it yet."""
     return True
@@ -119,6 +123,8 @@ class Peers:
 
     def __init__(self, limits: ServingLimits) -> None:
         self._limits = limits
+        self.admit: Callable[[str], None] = _admit
+        """Raises an EncError for an address whose connections are refused."""
         self._by_address: dict[str, _Address] = {}
         self._clock = 0
         self.count = self.unsent = self.incoming = 0
@@ -136,7 +142,8 @@ class Peers:
         return self.unsent > self._limits.unsent_bytes // 2
 
     def add(self, peer: PeerConnection) -> None:
-        """Add a connection, or raise Unavailable."""
+        """Add a connection, or raise Unavailable, or what `admit` raises."""
+        self.admit(peer.address)
         most, address = self._limits.connections_per_address, self._by_address.get(peer.address)
         own = 0 if address is None else len(address.peers)
         if most and own >= most:
@@ -146,6 +153,13 @@ class Peers:
             self._make_room(own)
         self._by_address.setdefault(peer.address, _Address()).peers[peer] = None
         self.count += 1
+
+    def close_where(self, is_refused: Callable[[str], bool]) -> None:
+        """Close all connections of the addresses that are refused, at once."""
+        for address in [each for each in self._by_address if is_refused(each)]:
+            for peer in list(self._by_address[address].peers):
+                self.remove(peer)
+                peer.drop()
 
     def _make_room(self, own: int) -> None:
         """Drop a connection for a newcomer whose address has `own`, or raise Unavailable."""

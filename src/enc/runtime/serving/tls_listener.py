@@ -10,7 +10,7 @@ import ssl
 from collections.abc import Callable
 from typing import Any
 
-from enc.core.errors import Unavailable
+from enc.core.errors import EncError
 from enc.runtime.rate_limit import address_key
 from enc.runtime.serving.descriptors import AcceptFailures
 from enc.runtime.serving.http_protocol import HttpProtocol
@@ -25,7 +25,8 @@ PAUSE_S = 1.0
 class TlsListener:
     """Has the methods of an `asyncio.Server` that a server uses. For the event loop's thread.
 
-    A connection over a limit is closed without a handshake, which would cost more than an answer.
+    A connection over a limit, or of a refused address, is closed without a handshake, which would
+    cost more than an answer.
     """
 
     def __init__(
@@ -82,7 +83,7 @@ class TlsListener:
         peer = PeerConnection(self._peers, address_key(name[0] if isinstance(name, tuple) else ""), accepted.close)
         try:
             self._peers.add(peer)
-        except Unavailable:
+        except EncError:
             accepted.close()
             return
         accepted.setblocking(False)

@@ -75,7 +75,8 @@ class RowCheck:
     def __init__(self, db: sqlite3.Connection, scratch: sqlite3.Connection, enclave: bytes) -> None:
         self._db, self._scratch = db, scratch
         query = (
-            "SELECT e, manifest, terminated_at, purged, deadline FROM enclaves JOIN states USING (e) WHERE enclave = ?"
+            "SELECT e, manifest, terminated_at, purged, deadline FROM enclaves LEFT JOIN states USING (e) "
+            "WHERE enclave = ?"
         )
         found = db.execute(query, (enclave,)).fetchone()
         self._e, self._manifest, self._terminated_at, self._purged, self._deadline = found
@@ -248,8 +249,14 @@ def check_whole(store: SqliteStore) -> Iterator[str]:
                 yield "recent_ids: a row without an event"
                 break
         yield from check_push(db)
+        if db.execute(_UNPURGED).fetchone():
+            yield "restrictions: an enclave that was purged by order is not purged"
 
 
+_UNPURGED = (
+    "SELECT 1 FROM restrictions WHERE kind = 'purge' "
+    "AND target NOT IN (SELECT lower(hex(enclave)) FROM enclaves WHERE purged > 0)"
+)
 _PLACES = "SELECT id8, head FROM ids LEFT JOIN events USING (k)"
 # A purge leaves the most recent ids to be deleted later.
 _RECENT_PLACES = (

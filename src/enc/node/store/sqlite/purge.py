@@ -32,12 +32,17 @@ BEGUN, DONE = 1, 2
 
 def mark_purged(db: sqlite3.Connection, e: int) -> None:
     """Make an enclave unreadable, and credit its creator with one enclave."""
-    (head,) = db.execute("SELECT head FROM events WHERE k = ?", (key_of(e, 0),)).fetchone()
-    charged = db.execute("SELECT identity FROM charges WHERE e = ? AND first_seq = 0", (e,)).fetchone()
+    credit_creator(db, e)
     db.execute("UPDATE enclaves SET purged = ? WHERE e = ?", (BEGUN, e))
     db.execute("UPDATE states SET deadline = NULL WHERE e = ?", (e,))
-    db.execute("UPDATE usage SET enclaves = enclaves - 1 WHERE identity = ?", charged or (author_of(head),))
     db.execute("UPDATE node SET enclaves = enclaves - 1")
+
+
+def credit_creator(db: sqlite3.Connection, e: int) -> None:
+    """Subtract the enclave from what its creator has used."""
+    (head,) = db.execute("SELECT head FROM events WHERE k = ?", (key_of(e, 0),)).fetchone()
+    charged = db.execute("SELECT identity FROM charges WHERE e = ? AND first_seq = 0", (e,)).fetchone()
+    db.execute("UPDATE usage SET enclaves = enclaves - 1 WHERE identity = ?", charged or (author_of(head),))
 
 
 def delete_rows(db: sqlite3.Connection, ids: EventIndex, e: int, limit: int) -> tuple[bool, Callable[[], None]]:

@@ -260,3 +260,13 @@ END;
 CREATE TRIGGER sizes_node AFTER INSERT ON tree_nodes BEGIN
   UPDATE sizes SET bytes = bytes + length(new.hash) + length(new.record) WHERE e = new.e;
 END;
+
+CREATE TABLE restrictions (   -- what the operator forbids: enc.node.store.restrictions
+  kind TEXT NOT NULL,         -- ban, suspension or purge
+  target TEXT NOT NULL,       -- an identity or an enclave in hex digits, or a network
+  made_at INTEGER NOT NULL,
+  until INTEGER,              -- when a ban ends; NULL: never
+  reason TEXT NOT NULL,
+  is_full INTEGER NOT NULL,   -- of a suspension, 1: nobody gets content
+  PRIMARY KEY (kind, target)
+) WITHOUT ROWID;

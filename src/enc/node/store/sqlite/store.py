@@ -20,6 +20,7 @@ from enc.core.rules.parse_manifest import parse_manifest
 from enc.core.rules.policy_types import Policy
 from enc.node.store.damage import DamagedData
 from enc.node.store.events import EventWithStatus, RawEvent, SearchItem
+from enc.node.store.restrictions import Restriction, RestrictionStore
 from enc.node.store.spent_requests import SpentRequest
 from enc.node.store.sqlite import purge
 from enc.node.store.sqlite.batch import ERASE, INSERT_NODES, Batch
@@ -42,6 +43,8 @@ from enc.node.store.sqlite.event_slices import read_raw_events
 from enc.node.store.sqlite.provenance import Provenance
 from enc.node.store.sqlite.push_store import PushTables
 from enc.node.store.sqlite.registry_records import BY_ENTRY, BY_KEY, listing, unpack_record
+from enc.node.store.sqlite.restrictions import ordered_purge
+from enc.node.store.sqlite.restrictions.rows import RestrictionRows
 from enc.node.store.sqlite.search import EventSearch
 from enc.node.store.sqlite.snapshot import unpack_state, with_closed_gates
 from enc.node.store.sqlite.spent_rows import SpentRows
@@ -64,6 +67,7 @@ class SqliteStore(PushTables):
         super().__init__(NodeDatabase(path) if database is None else database)
         self._spent = SpentRows(self.database)
         self.provenance = Provenance(self.database)
+        self.restrictions: RestrictionStore = RestrictionRows(self.database)
 
     def close(self) -> None:
         self.database.close()
@@ -330,6 +334,15 @@ class SqliteStore(PushTables):
         self.database.cache.numbers.forget(enclave)
         return done
 
+    def purge_by_order(self, enclave: bytes, order: Restriction) -> None:
+        def work(db: sqlite3.Connection) -> None:
+            row = db.execute("SELECT e FROM enclaves WHERE enclave = ? AND purged >= 0", (enclave,)).fetchone()
+            if row is not None:
+                ordered_purge.begin(db, row[0], order)
+
+        self.database.transact(work)
+        self.database.cache.numbers.forget(enclave)
+
     # Logs on their way in
 
     def stage(self, enclave: bytes, held: int = -1) -> SqliteStaging:
@@ -356,6 +369,9 @@ class SqliteStore(PushTables):
         if done:
             self.database.hidden.discard(e)
         return False
+
+    def has(self, enclave: bytes) -> bool:
+        return bool(self.database.rows("SELECT 1 FROM enclaves WHERE enclave = ? AND purged >= 0", enclave))
 
     def is_purged(self, enclave: bytes) -> bool:
         return bool(self.database.rows("SELECT 1 FROM enclaves WHERE enclave = ? AND purged > 0", enclave))

@@ -6,7 +6,7 @@ import sqlite3
 from collections import Counter
 from collections.abc import Sequence
 
-from enc.node.store.push_interface import ChallengeResult, DeadBatch, DeliveryResult, PushResult
+from enc.node.store.push_interface import ChallengeResult, DeadBatch, DeliveryResult, PostponedResult, PushResult
 from enc.node.store.sqlite.push.endpoint_state import record_challenge, resume, suspend
 
 WAITING, DELIVERED, DEAD = 0, 1, 2
@@ -19,6 +19,7 @@ NOTE_ERROR = (
     "confirmed_at = iif(?6, NULL, confirmed_at), challenges = iif(?6, 0, challenges) WHERE q = ?7"
 )
 FIND = "SELECT b, events FROM batches WHERE q = ? AND push_seq = ? AND state = 0"
+POSTPONE = "UPDATE batches SET next_try = ? WHERE q = ? AND push_seq = ? AND state = 0"
 OLD = "SELECT b, q FROM batches WHERE state = ? AND state > 0 AND settled_at <= ? LIMIT ?"
 REVIVE = (
     "UPDATE batches SET state = 0, tries = 0, next_try = ?, settled_at = NULL "
@@ -33,6 +34,9 @@ def record_results(db: sqlite3.Connection, results: Sequence[PushResult]) -> lis
     for result in results:
         if isinstance(result, ChallengeResult):
             record_challenge(db, result, MAX_ERROR)
+            continue
+        if isinstance(result, PostponedResult):
+            db.execute(POSTPONE, (result.next_try, result.queue, result.push_seq))
             continue
         row = db.execute(FIND, (result.queue, result.push_seq)).fetchone()
         if row is None:

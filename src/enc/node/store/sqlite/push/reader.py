@@ -8,10 +8,11 @@ from pathlib import Path
 
 from enc.core.errors import Unavailable
 from enc.node.store.events import RawEvent
-from enc.node.store.push_interface import DueBatch, PushBatch, QueueReport
+from enc.node.store.push_interface import DueBatch, PushBatch, QueueReport, enclaves_of
 from enc.node.store.sqlite.connection import Readers, connect_writer, open_existing, unavailable
 from enc.node.store.sqlite.event_slices import read_raw_events
 from enc.node.store.sqlite.push import delivery_results, endpoint_state, queries
+from enc.node.store.sqlite.restrictions.rows import has_suspended
 
 
 class PushReader:
@@ -37,6 +38,11 @@ class PushReader:
         with self._readers.lend() as db:
             found = queries.batches(db, queue, push_seq, push_seq, 1)
         return found[0] if found else None
+
+    def is_suspended(self, batch: PushBatch) -> bool:
+        """Return whether the batch has events or notices of a suspended enclave."""
+        with self._readers.lend() as db:
+            return has_suspended(db, enclaves_of(batch))
 
     def items(self, enclave: bytes, first_seq: int, count: int) -> list[RawEvent]:
         with self._readers.lend() as db:
