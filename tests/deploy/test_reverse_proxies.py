@@ -6,11 +6,13 @@ import httpx
 import pytest
 
 from enc.client import Client, Identity
+from enc.node.config import LimitSettings
 from tests.deploy.proxied import NODE, nginx_config, proxy
 from tests.deploy.tools import DEPLOY, output, tool
 from tests.node.running import RunningNode
 
 COMMIT_BYTES = 1 << 20
+BODY = b"x" * LimitSettings().body
 LARGE = b"x" * (3 << 20)
 """More than limits.body."""
 
@@ -43,6 +45,7 @@ def test_a_node_works_behind_a_proxy(kind: str, tmp_path: Path, monkeypatch: pyt
         with httpx.Client(base_url=url) as public, httpx.Client(base_url=node.url, trust_env=False) as direct:
             assert direct.get("/metrics").status_code == 200
             assert public.get("/metrics").status_code == 404
+            assert public.post("/", content=BODY).json() == direct.post("/", content=BODY).json()
             assert public.post("/", content=LARGE).status_code in (413, 502)  # 502: Caddy before 2.7
             refused = direct.post("/import", content=LARGE)
             assert public.post("/import", content=LARGE).json() == refused.json()  # an answer of the node

@@ -140,9 +140,10 @@ def test_without_a_bound_nothing_is_low() -> None:
     assert not found.is_low
 
 
-def test_a_store_that_cannot_be_read_has_no_free_pages() -> None:
+@pytest.mark.parametrize("error", [Unavailable("no store"), KeyError("a fault")])
+def test_a_store_that_cannot_be_read_has_no_free_pages(error: Exception) -> None:
     def fail() -> int:
-        raise Unavailable("no store")
+        raise error
 
     found = DiskSpace(Disk(free=999).read, lambda: 0.0, fail, KEEP)
     found.run_if_due()

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, NoReturn, get_args
 
 import pytest
@@ -15,9 +16,11 @@ from msgspec.structs import replace
 from structlog.testing import capture_logs
 
 from enc.core.errors import Unavailable
+from enc.core.primitives.types import Commit
 from enc.node.api import readiness_checks
 from enc.node.config import AdminSettings, LimitSettings
 from enc.node.ops.readiness import Code, Readiness
+from enc.node.sequence import admission
 from enc.node.signatures import pool
 from enc.node.signatures.pool import SignaturePool
 from tests.documents import ROOT
@@ -150,6 +153,25 @@ def test_a_thread_that_checks_commits_does_not_answer(node: Served, monkeypatch:
     assert reasons(node) == []
 
 
+def test_the_thread_of_long_commits_does_not_answer(node: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    go_on, began = threading.Event(), threading.Event()
+    enclave = node.create({**SMALL, "meta": {"n": 1}})
+
+    def wait(commit: Commit) -> bool:
+        began.set()
+        return go_on.wait(PATIENCE_S)
+
+    with monkeypatch.context() as patch, ThreadPoolExecutor(1) as senders:
+        patch.setattr(readiness_checks, "PROBE_S", 0.5)
+        patch.setattr(admission, "is_signed", wait)
+        sent = senders.submit(enclave.send, "bob", "message", "x" * admission.LONG_BODY)
+        assert began.wait(PATIENCE_S)
+        assert "long_admission_not_answering" in reasons(node)
+        go_on.set()
+        sent.result(PATIENCE_S)
+    assert reasons(node) == []
+
+
 def test_a_sequencer_does_not_answer(node: Served, monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as patch, node.held_up():
         patch.setattr(readiness_checks, "PROBE_S", 0.05)
@@ -207,8 +229,20 @@ def test_a_disk_that_hangs_holds_one_thread(node: Served, monkeypatch: pytest.Mo
         patch.setattr(readiness_checks, "_write", write)
         for _ in range(3):
             assert "disk_not_writable" in reasons(node)
+        found = node.admin("/health/ready").json()["reasons"]
+        assert "the disk did not answer in time" in [each["message"] for each in found]
         assert len(writes) == 1
         go_on.set()
+    assert reasons(node) == []
+
+
+def test_a_probe_of_the_disk_that_does_not_start_is_tried_again(node: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(**_: Any) -> NoReturn:
+        raise RuntimeError("can't start new thread")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(readiness_checks, "threading", SimpleNamespace(Thread=fail))
+        assert reasons(node) == ["internal_error"]
     assert reasons(node) == []
 
 

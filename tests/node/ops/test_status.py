@@ -5,7 +5,7 @@ import threading
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import pytest
 from msgspec.structs import replace
@@ -16,6 +16,7 @@ from enc.core.errors import Unavailable
 from enc.node.api import readiness_checks
 from enc.node.config import AdminSettings, AdmissionSettings, LimitSettings
 from enc.node.store.steps import Step
+from enc.testing.memory_store import MemoryStore
 from tests.core.world import pub
 from tests.documents import ROOT
 from tests.node.api.http_requests import dialed, read_response
@@ -166,6 +167,21 @@ def test_waiting_commits_are_watched() -> None:
             assert figures(node)["enc_waiting_commits", ""] == 1
         sent.result(PATIENCE_S)
         assert figures(node)["enc_waiting_commits", ""] == 0
+
+
+def test_figures_that_cannot_be_read_hide_no_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(store: MemoryStore) -> NoReturn:
+        raise Unavailable("the store cannot be read: SQLITE_CORRUPT")
+
+    def break_(store: MemoryStore) -> NoReturn:
+        raise KeyError("secret")
+
+    monkeypatch.setattr(MemoryStore, "count", fail)
+    monkeypatch.setattr(MemoryStore, "largest_size", break_)
+    with Served() as node:
+        page = node.admin("/metrics").text
+    for line in ("enc_enclaves NaN", "enc_largest_enclave_bytes NaN", "enc_waiting_commits 0.0"):
+        assert f"\n{line}\n" in page
 
 
 def test_the_document_names_every_metric() -> None:

@@ -3,14 +3,18 @@
 from collections.abc import Sequence
 from typing import Any
 
+import pytest
+
 from enc.core.errors import EncError, EnclaveNotFound
 from enc.core.log.commit import build_commit, parse_commit, wire_commit
 from enc.core.primitives.encoding import compact_json
 from enc.core.primitives.types import Commit
+from enc.node.sequence import admission
 from enc.node.sequence.admission import LONG_BODY, MAX_GROUP, Admission, Arrival, Rejection
 from enc.node.sequence.admitted import AdmittedCommit
 from enc.node.signatures.pool import SignaturePool
 from tests.core.world import START, person
+from tests.node.served import PATIENCE_S
 
 COLD = b"c" * 32
 """An enclave whose state must be loaded for each commit."""
@@ -142,6 +146,33 @@ def test_a_fault_in_the_check_of_signatures_answers_all_of_the_group() -> None:
         (f"quick {i}", "INTERNAL_ERROR") for i in range(3)
     ]
     assert isinstance(checks.rejected[0][1], EncError)
+
+
+def test_a_fault_in_the_check_of_a_long_commit_answers_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(commit: Commit) -> bool:
+        raise OSError("a fault")
+
+    checks = Checks()
+    checks.admission.run_once([arrival("large", "eve", size=LONG_BODY)])
+    with monkeypatch.context() as patch:
+        patch.setattr(admission, "is_signed", fail)
+        checks.finish()
+    assert [(sender, error.code) for sender, error, _ in checks.rejected] == [("large", "INTERNAL_ERROR")]
+    checks.admission.run_once([arrival("next", "eve", size=LONG_BODY)])
+    checks.finish()
+    assert checks.order == ["next"]
+
+
+def test_the_thread_of_long_commits_answers_probes_until_it_ends() -> None:
+    checks = Checks()
+    cancelled = checks.admission.probe_long()
+    assert cancelled.cancel()
+    checks.admission.start()
+    assert checks.admission.probe_long().result(PATIENCE_S) is None
+    checks.admission.submit([arrival("large", "eve", size=LONG_BODY)])
+    assert checks.admission.probe_long().result(PATIENCE_S) is None
+    checks.admission.stop()
+    assert checks.order == ["large"]
 
 
 def test_all_that_was_submitted_is_checked_before_the_thread_ends() -> None:

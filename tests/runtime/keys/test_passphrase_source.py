@@ -115,6 +115,18 @@ def test_a_command_that_hangs_is_stopped(monkeypatch: pytest.MonkeyPatch) -> Non
     assert "failed with signal 9 (it has 0.01 seconds)" in refusal(PassphraseSource(command="tail -f /dev/null"))
 
 
+def test_a_child_that_holds_the_output_open_does_not_prolong_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    assert PassphraseSource(command=f"sh -c 'echo {WORDS}; cat {pipe} &'").read() == WORDS
+    pipe.write_text("")  # the child ends
+    monkeypatch.setattr(passphrase_source, "COMMAND_S", 0.01)
+    assert "(it has 0.01 seconds)" in refusal(PassphraseSource(command=f"sh -c 'cat {pipe} & wait'"))
+    os.close(os.open(pipe, os.O_RDWR))
+
+
 def test_a_credential_that_is_not_there(credentials: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert "add LoadCredential=pass:FILE to the unit" in refusal(PassphraseSource(credential="pass"))
     assert "without a path" in refusal(PassphraseSource(credential="../pass"))

@@ -192,6 +192,34 @@ def test_one_that_is_killed_fails_at_once_and_is_found_again(process: RunningSig
     signer.close()
 
 
+class WatchedLock:
+    """A lock that notes which threads take it."""
+
+    def __init__(self) -> None:
+        self._lock, self.names = threading.Lock(), list[str]()
+
+    def __enter__(self) -> None:
+        self._lock.acquire()
+        self.names.append(threading.current_thread().name)
+
+    def __exit__(self, *error: object) -> None:
+        self._lock.release()
+
+
+def test_the_end_of_a_failure_does_not_overtake_the_next_failure(process: RunningSigner) -> None:
+    """A thread that set the failure after its end would leave it for ever: nothing looks for the signer then."""
+    changes, lock = Changes(), WatchedLock()
+    signer = SocketSigner(process.path, report=changes)
+    signer._lock = lock  # type: ignore[assignment]
+    process.kill()
+    with pytest.raises(SignerUnavailable):
+        signer.sign("schnorr", DIGEST)
+    process.start()
+    changes.until(2)
+    assert lock.names == ["MainThread", "signer"]
+    signer.close()
+
+
 def test_one_that_is_stopped_holds_up_the_first_operation_alone(process: RunningSigner) -> None:
     changes = Changes()
     signer = SocketSigner(process.path, timeout_s=0.05, report=changes)

@@ -48,7 +48,14 @@ class ReadinessChecks:
     def all(self) -> tuple[Check, ...]:
         if self._restored:
             return (self.check_restored,)
-        return self.check_intake, self.check_admission, self.check_sequencer, self.check_disk, self.check_space
+        return (
+            self.check_intake,
+            self.check_admission,
+            self.check_long_admission,
+            self.check_sequencer,
+            self.check_disk,
+            self.check_space,
+        )
 
     async def check_restored(self) -> NotReady | None:
         return NotReady("restored", self._restored)
@@ -72,6 +79,16 @@ class ReadinessChecks:
             return NotReady("signature_workers_not_answering", message)
         return None
 
+    async def check_long_admission(self) -> NotReady | None:
+        """Check the thread of large commits, and of those whose enclave is not in memory."""
+        try:
+            await asyncio.wait_for(asyncio.wrap_future(self._admission.probe_long()), PROBE_S)
+        except TimeoutError:
+            return NotReady(
+                "long_admission_not_answering", "the thread that checks long commits did not answer in time"
+            )
+        return None
+
     async def check_sequencer(self) -> NotReady | None:
         """Use the node's key and write to the database, through the sequencer."""
         try:
@@ -91,14 +108,15 @@ class ReadinessChecks:
         A disk that hangs holds one thread, not one for each check.
         """
         if self._disk.done():
-            self._disk = Future()
-            threading.Thread(target=_run, args=(self._disk, self._folder), name="disk-probe", daemon=True).start()
+            disk = Future[None]()
+            threading.Thread(target=_run, args=(disk, self._folder), name="disk-probe", daemon=True).start()
+            self._disk = disk  # only now: a thread that does not start would never complete it
         try:
             await asyncio.wait_for(asyncio.shield(asyncio.wrap_future(self._disk)), PROBE_S)
+        except TimeoutError:  # before OSError, of which it is a subclass
+            return NotReady("disk_not_writable", "the disk did not answer in time")
         except OSError as e:
             return NotReady("disk_not_writable", f"the data directory cannot be written: {e.strerror}")
-        except TimeoutError:
-            return NotReady("disk_not_writable", "the disk did not answer in time")
         return None
 
     async def check_space(self) -> NotReady | None:

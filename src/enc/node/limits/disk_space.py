@@ -14,7 +14,7 @@ from tempfile import gettempdir
 import structlog
 from msgspec import Struct
 
-from enc.core.errors import EncError, Unavailable
+from enc.core.errors import Unavailable
 from enc.node.config import AUTO
 
 LEAST, MOST = 256 << 20, 1 << 30
@@ -86,7 +86,7 @@ class DiskSpace:
         self._until = now + INTERVAL_S
         try:
             self._inside = self._reusable()
-        except EncError:
+        except Exception:  # it must not end the sequencer's thread
             self._inside = 0
         self.update()
 

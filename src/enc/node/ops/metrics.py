@@ -4,6 +4,7 @@ import platform
 import sqlite3
 from collections import Counter as Tally
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from math import nan
 from typing import Generic, TypeVar
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Info, ProcessCollector, generate_latest
@@ -12,6 +13,7 @@ from prometheus_client.registry import Collector
 
 from enc.core.errors import EncError
 from enc.core.primitives.types import Receipt
+from enc.node.ops.internal_errors import internal_error
 from enc.node.ops.latencies import LatencyHistogram
 from enc.node.store.push_interface import ChallengeResult, PostponedResult, PushResult
 from enc.version import __version__
@@ -55,7 +57,7 @@ class Metrics:
         }
 
     def gauge(self, name: str, meaning: str, read: Callable[[], float]) -> None:
-        Gauge(name, meaning, registry=self.registry).set_function(read)
+        Gauge(name, meaning, registry=self.registry).set_function(lambda: _read(read, name))
 
     def counter(self, name: str, meaning: str, read: Callable[[], float]) -> None:
         """Add a counter that something else counts; `name` without _total."""
@@ -100,6 +102,17 @@ class Metrics:
 
     def text(self) -> bytes:
         return generate_latest(self.registry)
+
+
+def _read(read: Callable[[], float], name: str) -> float:
+    """Return a gauge's value; NaN if it cannot be read, as with a damaged store: the others remain visible."""
+    try:
+        return read()
+    except (EncError, OSError):
+        return nan
+    except Exception as e:
+        internal_error(e, name)
+        return nan
 
 
 class _Family(Collector):

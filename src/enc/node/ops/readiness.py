@@ -17,6 +17,7 @@ Code = Literal[
     "stopping",
     "commits_waiting",
     "admission_not_answering",
+    "long_admission_not_answering",
     "signature_workers_not_answering",
     "sequencer_not_answering",
     "signer_not_answering",

@@ -211,6 +211,7 @@ class Admission:
         """Number of long commits that are not passed on yet, by address."""
         self._held = list[Arrival]()
         """Long commits of the group that is being checked."""
+        self._long_probes: SimpleQueue[Future[None]] = SimpleQueue()
         self._arrived, self._is_stopping = threading.Event(), False
         self._long_thread = threading.Thread(target=self._run_long, name="admission-long", daemon=True)
         self._thread = threading.Thread(target=self._run, name="admission", daemon=True)
@@ -228,6 +229,13 @@ class Admission:
         """
         future: Future[int] = Future()
         self._queue.put(future)
+        return future
+
+    def probe_long(self) -> "Future[None]":
+        """Return a future that the thread for long commits completes after the one that it checks."""
+        future: Future[None] = Future()
+        self._long_probes.put(future)
+        self._arrived.set()
         return future
 
     def stop(self) -> None:
@@ -261,9 +269,16 @@ class Admission:
             self._arrived.clear()
             is_last = self._is_stopping  # before the last look: a commit may arrive after it
             while self.run_long():
-                pass
+                self._answer_long_probes()
+            self._answer_long_probes()
             if is_last:
                 return
+
+    def _answer_long_probes(self) -> None:
+        while not self._long_probes.empty():
+            future = self._long_probes.get()
+            if future.set_running_or_notify_cancel():
+                future.set_result(None)
 
     def _take(self) -> tuple[list[Arrival], "Future[int] | None", bool]:
         """Return all waiting commits, a probe to answer after them, and whether to continue. A larger
@@ -307,7 +322,7 @@ class Admission:
         began, address = self._clock(), turn.item[2]
         found = self._check(turn.item, False)
         if isinstance(found, AdmittedCommit):
-            found = self._finish(found, is_signed(found.commit))
+            found = self._finish(found, None)
         self._pass_on([found])
         with self._lock:
             self._long_addresses[address] -= 1
@@ -365,10 +380,10 @@ class Admission:
             error = internal_error(e, "admission", request_of(sender))
             return (sender, error, commit.hash if commit else None)
 
-    def _finish(self, admitted: AdmittedCommit, is_signed: bool) -> AdmittedCommit | Rejection:
-        """Check the result of the signature check, and run everything after it."""
+    def _finish(self, admitted: AdmittedCommit, verdict: bool | None) -> AdmittedCommit | Rejection:
+        """Check the result of the signature check, and run everything after it. None: check the signature."""
         try:
-            if not is_signed:
+            if not (is_signed(admitted.commit) if verdict is None else verdict):
                 raise InvalidSignature("sig: not the author's signature over this commit")
             return self._validator.check_after_signature(admitted)
         except EncError as e:

@@ -5,16 +5,18 @@ No passphrase is an argument, because other users can see those. No error messag
 """
 
 import os
+import select
 import shlex
 import subprocess
+import time
 from functools import cache
 from pathlib import Path
 from signal import SIGKILL
-from threading import Timer
 
 from msgspec import Struct
 
 from enc.core.errors import MisuseError
+from enc.runtime.pipes import PipeTimeout
 
 MAX_SIZE = 1024
 """Most bytes of a passphrase."""
@@ -92,18 +94,44 @@ def from_command(command: str) -> str:
 
 def _output(name: str, process: "subprocess.Popen[bytes]") -> bytes:
     """Return the start of what the command prints; raise MisuseError if it fails or takes too long."""
-    timer = Timer(COMMAND_S, process.kill)
-    timer.start()
-    with process:
-        assert process.stdout is not None  # noqa: S101
-        data = process.stdout.read(MAX_SIZE + 1)
-    timer.cancel()
+    deadline = time.monotonic() + COMMAND_S
+    try:
+        data = _printed(process, deadline)
+        process.wait(max(deadline - time.monotonic(), 0))
+    except (PipeTimeout, subprocess.TimeoutExpired):
+        process.kill()
+        process.wait()
+        data = b""
     if process.returncode and len(data) <= MAX_SIZE:  # one that prints more is stopped by SIGPIPE
         code = process.returncode
         how = f"exit code {code}" if code > 0 else f"signal {-code}"
         if code == -SIGKILL:
             how += f" (it has {COMMAND_S:g} seconds)"
         raise MisuseError(f"{name}: failed with {how}; run it by hand to see why")
+    return data
+
+
+def _printed(process: "subprocess.Popen[bytes]", deadline: float) -> bytes:
+    """Return what the process prints until it ends, or closes its output: a child that it leaves behind may
+    hold that open. Raises PipeTimeout at the deadline.
+    """
+    assert process.stdout is not None  # noqa: S101
+    ended = os.pidfd_open(process.pid)
+    data, poll = b"", select.poll()
+    poll.register(ended, select.POLLIN)
+    try:
+        with process.stdout as printed:
+            poll.register(printed, select.POLLIN)
+            while len(data) <= MAX_SIZE:
+                ready = [fd for fd, _ in poll.poll(max(deadline - time.monotonic(), 0) * 1000)]
+                if not ready:
+                    raise PipeTimeout("the command did not end in time")
+                more = os.read(printed.fileno(), MAX_SIZE + 1 - len(data)) if printed.fileno() in ready else b""
+                if not more:
+                    break
+                data += more
+    finally:
+        os.close(ended)
     return data
 
 

@@ -205,7 +205,8 @@ class SocketSigner:
                 self._failure = e.why
                 continue
             self._idle.append(connection)
-            self._failure = None
+            with self._lock:  # a thread in `_failed` would otherwise set a failure that nobody ends
+                self._failure = None
             if self._report is not None:
                 self._report(None)
             return
