@@ -145,7 +145,7 @@ DAMAGE: list[tuple[str, int | None, str, str]] = [
     ("life", 9, f"events.content_hash: {LOG}", "UPDATE events SET content_hash = flip(content_hash, 0) WHERE k = k(9)"),
     ("life", 5, "INVALID_HASH", "UPDATE events SET content_hash = flip(content_hash, 0) WHERE k = k(5)"),
     ("life", 9, "INVALID_HASH: hash", "UPDATE events SET content = content || '.' WHERE k = k(9)"),
-    ("life", 9, "content: erased without", "UPDATE events SET content = NULL WHERE k = k(9)"),
+    ("life", 9, "content: missing without", "UPDATE events SET content = NULL WHERE k = k(9)"),
     ("life", 1, "a Move is never erased", "UPDATE events SET content = NULL WHERE k = k(1)"),
     ("life", 9, "cannot be read", "UPDATE events SET content = CAST(x'ff' AS TEXT) WHERE k = k(9)"),
     ("life", 2, "event 3 removed it", "UPDATE events SET content = 'first words' WHERE k = k(2)"),
