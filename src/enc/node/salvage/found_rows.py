@@ -120,7 +120,7 @@ class FoundRows:
         data = self._pages.read(number)
         if data is None:
             return None
-        return RecordPage(data, number, self._pages.usable, self._pages.count, self._pages.read)
+        return RecordPage(data, number, self._pages.size, self._pages.count, self._pages.read)
 
     def _add(self, page: RecordPage, number: int) -> None:
         form = _form(page)

@@ -40,7 +40,6 @@ class Pages:
             os.close(self._file)
             raise
         self.size = _page_size(header) or self._wal.page_size or PAGE_BYTES
-        self.usable = self.size - (header[20] if _page_size(header) else 0)
         self.count = self._wal.pages or -(-os.fstat(self._file).st_size // self.size)
         self.damaged_frames = self._wal.damaged
 

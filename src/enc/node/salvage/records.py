@@ -22,9 +22,11 @@ class BadRecord(Exception):
 class RecordPage:
     """A page that may hold rows."""
 
-    def __init__(self, data: bytes, number: int, usable: int, pages: int, read: Callable[[int], bytes | None]) -> None:
-        """`pages`: number of pages in the file; `read` returns one of them."""
-        self._data, self._usable, self._pages, self._read = data, usable, pages, read
+    def __init__(self, data: bytes, number: int, size: int, pages: int, read: Callable[[int], bytes | None]) -> None:
+        """`size`: of a page in bytes; the node reserves none of them. `pages`: number of pages in the
+        file; `read` returns one of them.
+        """
+        self._data, self._usable, self._pages, self._read = data, size, pages, read
         start = 100 if number == 1 else 0
         self.kind = data[start]
         first = start + (12 if self.kind == INNER_KEYS else 8)
