@@ -232,6 +232,13 @@ def test_a_lost_queue_begins_again(damaged: Damaged, original: Original) -> None
     assert not report.queues.dropped
 
 
+def test_a_row_with_an_impossible_value_is_not_taken(damaged: Damaged, original: Original) -> None:
+    (queue,) = rows(original.path, "SELECT identity, url FROM queues WHERE q = 2")
+    damaged_by(damaged, "UPDATE queues SET push_seq = 'many' WHERE q = 2")
+    report, _ = damaged.check()
+    assert report.queues.restarted == [queue]
+
+
 def test_the_numbers_of_lost_batches_are_not_used_again(damaged: Damaged, original: Original) -> None:
     before = dict(rows(original.path, "SELECT q, push_seq FROM queues"))
     damaged_by(damaged, "DELETE FROM batches")
