@@ -123,7 +123,7 @@ def fsck(
     """
     with exits.exit_on_error(NAME):
         settings, _ = load(config, data)
-        report = _check(settings, [_enclave_id(text) for text in enclave or ()], jobs)
+        report = _check(settings, [enclave_id(text) for text in enclave or ()], jobs)
     typer.echo((_report_json if as_json else _report_text)(report))
     raise typer.Exit(exits.FAILED if report.differences else exits.DONE)
 
@@ -228,7 +228,7 @@ def _json(settings: list[Setting]) -> str:
 # enc node fsck
 
 
-def _enclave_id(text: str) -> bytes:
+def enclave_id(text: str) -> bytes:
     try:
         raw = bytes.fromhex(text)
     except ValueError:

@@ -65,6 +65,8 @@ def adopt(
 
     With --new-key the store stays as it is, and the owners of its enclaves move them to another key.
     """
+    from enc.node.store.sqlite.provenance import ENDS_EARLY
+
     with exits.exit_on_error(NAME):
         settings = load(config, data)[0]
         with _restored(settings) as (store, seq_pub):
@@ -75,6 +77,8 @@ def adopt(
 
                 typer.echo(prepare_moves(store, seq_pub, new_key, settings.public_url))
                 return
+            if ENDS_EARLY in store.restored():
+                raise MisuseError(f"this store is {store.restored()}: it cannot be adopted; see --new-key")
             _adopt(settings, store, seq_pub, _sources(settings, witness, registry, archive), without or (), yes)
 
 

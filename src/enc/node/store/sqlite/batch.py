@@ -2,7 +2,7 @@
 
 import sqlite3
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from msgspec.msgpack import Encoder
@@ -30,6 +30,17 @@ INSERT_NODES = "INSERT OR IGNORE INTO tree_nodes"
 ERASE = "UPDATE events SET content = NULL, auto_delete = NULL"
 
 _encode = Encoder().encode
+
+
+def add_usage(db: sqlite3.Connection, rows: Sequence[tuple[Any, ...]]) -> None:
+    """Add to what identities have used. A row: the identity, enclaves, events, bytes."""
+    bulk_insert(
+        db,
+        "INSERT INTO usage",
+        rows,
+        "ON CONFLICT DO UPDATE SET enclaves = enclaves + excluded.enclaves, "
+        "events = events + excluded.events, bytes = bytes + excluded.bytes",
+    )
 
 
 class WriterCache:
@@ -233,13 +244,7 @@ class Batch:
     def _write_counts(self) -> None:
         counts = [(n, n, c) for c, n in self._live.items()]
         self._db.executemany("UPDATE kinds SET live = live + ?, total = total + ? WHERE c = ?", counts)
-        bulk_insert(
-            self._db,
-            "INSERT INTO usage",
-            [(bytearray(identity), *used) for identity, used in self._used.items()],
-            "ON CONFLICT DO UPDATE SET enclaves = enclaves + excluded.enclaves, "
-            "events = events + excluded.events, bytes = bytes + excluded.bytes",
-        )
+        add_usage(self._db, [(bytearray(identity), *used) for identity, used in self._used.items()])
         if self._created:
             self._db.execute("UPDATE node SET enclaves = enclaves + ?", (self._created,))
 

@@ -11,6 +11,9 @@ from enc.node.store.sqlite.database import NodeDatabase
 
 TABLE = "CREATE TABLE IF NOT EXISTS provenance (restored TEXT NOT NULL, place TEXT NOT NULL)"
 
+ENDS_EARLY = "with logs that end early"
+"""Part of the reason of a store that surely lacks what the node signed: it must not be adopted."""
+
 
 def mark_copy(db: sqlite3.Connection, reason: str) -> None:
     """Mark a database as restored; it may be of a version that has no such table."""

@@ -60,6 +60,12 @@ def unpack_state(data: bytes, enclave: bytes, policy: Policy, pending: dict[byte
     )
 
 
+def read_position(data: bytes) -> tuple[int, int]:
+    """Return the seq of the latest event and the least timestamp of the next one."""
+    found = _decoder.decode(data)
+    return found.seq, found.min_timestamp
+
+
 class _TreeNodes:
     """Reads the tree nodes of an enclave in one transaction."""
 

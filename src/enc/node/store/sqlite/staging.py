@@ -19,7 +19,7 @@ from enc.core.log.event import target_of
 from enc.core.machine.state import EnclaveState
 from enc.core.primitives.types import Event, Target
 from enc.node.store.sqlite import purge
-from enc.node.store.sqlite.batch import Batch, WriterCache
+from enc.node.store.sqlite.batch import Batch, WriterCache, add_usage
 from enc.node.store.sqlite.bulk_insert import bulk_insert
 from enc.node.store.sqlite.database import NodeDatabase
 from enc.node.store.sqlite.enclave_numbers import EnclaveNumbers
@@ -197,13 +197,7 @@ class SqliteStaging:
     def _charge(self, db: sqlite3.Connection, last: int, payer: bytes) -> None:
         if last > self._held:
             db.execute("INSERT INTO charges VALUES (?, ?, ?, ?)", (self._e, self._held + 1, last, payer))
-        bulk_insert(
-            db,
-            "INSERT INTO usage",
-            [(payer, self._held < 0, last - self._held, self.size)],
-            "ON CONFLICT DO UPDATE SET enclaves = enclaves + excluded.enclaves, "
-            "events = events + excluded.events, bytes = bytes + excluded.bytes",
-        )
+        add_usage(db, [(payer, self._held < 0, last - self._held, self.size)])
 
     def drop(self) -> None:
         """Abandon it: its rows are now orphans, and are deleted as such."""

@@ -56,7 +56,7 @@ _EVENTS = f"SELECT {COLUMNS} FROM events"  # noqa: S608
 _PAGE = 1000
 """Enclaves per page of a listing."""
 
-_decode_head = Decoder(TreeHead | None).decode
+decode_head = Decoder(TreeHead | None).decode
 
 
 class SqliteStore(PushTables):
@@ -276,7 +276,7 @@ class SqliteStore(PushTables):
     def head(self, enclave: bytes, size: int | None = None) -> TreeHead | None:
         where, args = ("i = ?", (size - 1,)) if size is not None else ("1 ORDER BY i DESC LIMIT 1", ())
         rows = self.database.rows_of(enclave, f"SELECT head FROM bundles WHERE e = ? AND {where}", *args)  # noqa: S608
-        head: TreeHead | None = _decode_head(rows[0][0]) if rows else None
+        head: TreeHead | None = decode_head(rows[0][0]) if rows else None
         return head
 
     # Erasure by time
