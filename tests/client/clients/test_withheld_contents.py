@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from enc.audit.collect import CollectedLogs, _read
 from enc.client import Forgery
 from enc.client.enclave.table import TableState
 from enc.core.log.event import erase, wire_event
@@ -36,6 +37,14 @@ def test_a_complete_read_and_proofs_accept_it(scene: Scene) -> None:
     scene.show(hidden.seq, hidden)
     assert [item.withheld for item in scene.other().query(proof=True)][1] == hidden.withheld
     assert [item.withheld for item in scene.other().complete()][1] == hidden.withheld
+
+
+def test_an_audit_that_reads_an_enclave_remarks_it(scene: Scene) -> None:
+    hidden = withheld(scene.event("one"))
+    scene.show(hidden.seq, hidden)
+    found = CollectedLogs()
+    _read(scene.other(), found)
+    assert [verdict.withheld for verdict in found.verdicts] == [[(hidden.seq, hidden.withheld)]]
 
 
 def test_a_subscription_accepts_it(scene: Scene) -> None:

@@ -142,9 +142,16 @@ def format_time(ms: int) -> str:
         return f"{ms} ms"
 
 
-def withheld_text(statement: "Withheld") -> str:
+def withheld_text(reason: str, ts: int) -> str:
     """Return the words for a content that a node withholds, by its verified statement."""
-    return f"withheld by the node since {format_time(statement.ts)}: {statement.reason}"
+    return f"withheld by the node since {format_time(ts)}: {reason}"
+
+
+def wire_statement(statement: "Withheld | None") -> dict[str, Any] | None:
+    """Return a node's statement about a withheld content as JSON; None without one."""
+    from enc.core.log.withheld import wire_withheld
+
+    return None if statement is None else wire_withheld(statement)
 
 
 def short(id_: bytes) -> str:

@@ -113,7 +113,8 @@ def _row(ctx: CommandContext, item: "Item", sequencer: bytes | None = None) -> O
 def _missing(item: "Item") -> str:
     if item.updated_by:
         return "(updated)"
-    return "(erased)" if item.withheld is None else f"[{withheld_text(item.withheld)}]"
+    stated = item.withheld
+    return "(erased)" if stated is None else f"[{withheld_text(stated.reason, stated.ts)}]"
 
 
 def wire_item(item: "Item") -> dict[str, object]:
