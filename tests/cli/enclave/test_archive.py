@@ -51,7 +51,7 @@ def test_an_event_that_breaks_a_rule_is_named_by_its_seq(alice: Person) -> None:
 def test_a_withheld_content_is_listed_and_the_archive_is_valid(tmp_path: Path) -> None:
     world, person = talk(), Person(tmp_path / "reader")
     events = [withheld(event) if event.seq == 5 else event for event in world.events]
-    (tmp_path / "reader" / "a.enc").write_bytes(Path(write(tmp_path / "a.enc", world, events)).read_bytes())
+    (person.home / "a.enc").write_bytes(Path(write(tmp_path / "a.enc", world, events)).read_bytes())
     found = person.json("archive", "verify", "a.enc")
     assert events[5].withheld is not None
     assert (found["ok"], found["withheld"]) == (True, [{"seq": 5, **wire_withheld(events[5].withheld)}])
