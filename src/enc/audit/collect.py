@@ -19,6 +19,7 @@ from enc.audit.evidence_builder import ProvedFinding, convicts
 from enc.audit.finding import Finding
 from enc.core.errors import EncError, MisuseError, Unauthorized
 from enc.core.machine.fault import FaultKind
+from enc.core.primitives.types import Withheld
 
 if TYPE_CHECKING:
     from enc.client import Client, Enclave
@@ -103,10 +104,16 @@ def _one(client: "Client", id_: str, folder: Path, found: CollectedLogs) -> None
 
 def _read(enclave: "Enclave", found: CollectedLogs) -> None:
     """Read all readable events, with the proof that none is missing."""
-    events = sum(1 for _ in enclave.complete())
+    events, withheld = 0, list[tuple[int, Withheld]]()
+    for item in enclave.complete():
+        events += 1
+        if item.withheld is not None and item.updated_by is None:
+            withheld.append((item.seq, item.withheld))
     size = enclave.head().ts
     found.notes.append(f"{enclave.hex}: read, but not replayed: only its owner may get the whole log")
-    verdict = EnclaveVerdict(enclave=enclave.id, events=events, checked=events, bundles=size, heads=1, on_log=1)
+    verdict = EnclaveVerdict(
+        enclave=enclave.id, events=events, checked=events, bundles=size, heads=1, on_log=1, withheld=withheld
+    )
     found.verdicts.append(verdict)
 
 

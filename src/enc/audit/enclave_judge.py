@@ -29,6 +29,7 @@ def judge_enclave(enclave: bytes, checked: Sequence[CheckResult], replayed: Sequ
         main = logs[0]
         verdict.events, verdict.bundles, verdict.days = main.events, main.size, main.days
         verdict.sequencers = [key for key, _ in main.sequencers]
+        verdict.withheld = sorted({seq: each for log in reversed(logs) for seq, each in log.withheld}.items())
         logs = [_with_unknown(log, checked) for log in logs]
         heads = HeadJudge(verdict, logs)
         found += heads.judge()

@@ -4,6 +4,7 @@ from msgspec import Struct, field
 
 from enc.audit.finding import Finding
 from enc.core.machine.fault import FaultKind
+from enc.core.primitives.types import Withheld
 
 
 class EnclaveVerdict(Struct, kw_only=True):
@@ -29,6 +30,8 @@ class EnclaveVerdict(Struct, kw_only=True):
     """Heads that none of the log's sequencers signed."""
     sequencers: list[bytes] = field(default_factory=list)
     days: dict[int, int] = field(default_factory=dict)
+    withheld: list[tuple[int, Withheld]] = field(default_factory=list)
+    """Contents that nodes of the log withhold, by seq, with their statements: remarks, no findings."""
 
     def add_read(self, read: "EnclaveVerdict") -> None:
         """Add what was read of an enclave. Its heads, including the one it was read under, are
@@ -36,5 +39,6 @@ class EnclaveVerdict(Struct, kw_only=True):
         """
         self.events, self.bundles = max(self.events, read.events), max(self.bundles, read.bundles)
         self.checked += read.checked
+        self.withheld = sorted({**dict(read.withheld), **dict(self.withheld)}.items())
         shown = min(read.on_log, self.beyond)
         self.on_log, self.beyond = self.on_log + shown, self.beyond - shown

@@ -42,6 +42,7 @@ def page(report: Mapping[str, Any]) -> str:
         _section("Findings", _findings(report["findings"])),
         _section("Not completed", _problems(report["problems"])) if report["problems"] else "",
         _section("Notes", _problems(report["notes"])) if report["notes"] else "",
+        _section("Withheld contents", _withheld(report["withheld"])) if report["withheld"] else "",
         _section("Largest enclaves", _largest(report["enclaves"])),
     ]
     policy = "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'\">"
@@ -174,6 +175,24 @@ def _evidence(found: Mapping[str, Any]) -> str:
 
 def _problems(problems: Sequence[str]) -> str:
     return f"<ul>{''.join(f'<li>{escape(each)}</li>' for each in problems[:MAX_ROWS])}</ul>"
+
+
+def _withheld(contents: Sequence[Mapping[str, Any]]) -> str:
+    rows = "".join(
+        f'<tr><td class="id"><code title="{c["enclave"]}">{c["enclave"][:16]}…</code></td><td class="n">{c["seq"]}</td>'
+        f'<td class="id">{_time(c["ts"])} UTC</td><td>{escape(c["reason"])}</td>'
+        f'<td class="what"><code>{c["node"]}</code></td></tr>'
+        for c in contents[:MAX_ROWS]
+    )
+    more = f"<p>and {len(contents) - MAX_ROWS} more in report.json</p>" if len(contents) > MAX_ROWS else ""
+    names = "<tr><th>enclave</th><th>seq</th><th>since</th><th>reason</th><th>node</th></tr>"
+    return f"{_WITHHELD_NOTE}<table>{names}{rows}</table>{more}"
+
+
+_WITHHELD_NOTE = (
+    "<p>A node withholds each of these contents by its signed statement. The protocol allows this: "
+    "it convicts nobody.</p>"
+)
 
 
 def _largest(enclaves: Sequence[Mapping[str, Any]]) -> str:

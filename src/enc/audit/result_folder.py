@@ -16,7 +16,9 @@ from enc.audit.finding import Finding
 from enc.audit.html_report import page
 from enc.audit.progress import save_progress
 from enc.core.errors import MisuseError
+from enc.core.log.withheld import wire_withheld
 from enc.core.machine.fault import FAULT_KINDS
+from enc.core.primitives.types import Withheld
 from enc.runtime.files import write_atomic
 
 EVIDENCE, EARLIER, REPORT, PAGE = "evidence", "earlier", "report.json", "report.html"
@@ -102,6 +104,7 @@ def report(audit: Audit, evidence: list[str | None], made: AuditRun) -> dict[str
         "findings": findings,
         "problems": audit.problems,
         "notes": audit.notes,
+        "withheld": [_withheld(each.enclave, *one) for each in audit.verdicts for one in each.withheld],
         "enclaves": [_enclave(each) for each in audit.verdicts],
         "days": _days(audit),
     }
@@ -123,6 +126,7 @@ def checked(audit: Audit) -> dict[str, int]:
         "heads_on_log": sum(one.on_log for one in each),
         "heads_not_judged": sum(one.beyond for one in each),
         "heads_of_nobody": sum(one.unsigned for one in each),
+        "contents_withheld": sum(len(one.withheld) for one in each),
     }
 
 
@@ -145,6 +149,10 @@ def _enclave(each: Any) -> dict[str, Any]:
         "findings": sum(each.counts.values()),
         "sequencers": [key.hex() for key in each.sequencers],
     }
+
+
+def _withheld(enclave: bytes, seq: int, statement: Withheld) -> dict[str, Any]:
+    return {"enclave": enclave.hex(), "seq": seq, **wire_withheld(statement)}
 
 
 def _days(audit: Audit) -> Mapping[str, int]:

@@ -44,7 +44,7 @@ Faults of the archive, which differs from what was signed:
 
 altered_content        The content of event `seq`, a content event, is another text. All else is as it was signed.
 erasure_without_cause  The content of event `seq`, a content event, is null with its hash; no Update, no Delete, no
-                       auto-delete.
+                       auto-delete, no statement of the node.
 
 Faults of a head, over a valid log. `seq` is the last event that a head of that size covers:
 

@@ -13,11 +13,14 @@ from enc.apps.dm import Rotation, errors
 from enc.apps.dm.fold import MAX_REFUSALS
 from enc.apps.dm.records import CopyRecord
 from enc.client import Item
+from enc.core.log.event import withhold
+from enc.core.log.withheld import sign_withheld
 from enc.core.primitives import derivation
 from enc.core.primitives.encoding import b64, unb64
 from enc.core.primitives.signing import PrivateKey
+from enc.core.primitives.types import Event
 from enc.core.sealed_forms import dm
-from tests.apps.dm.log import Log, codes, current, nonce, of, texts, words
+from tests.apps.dm.log import NODE, Log, codes, current, nonce, of, texts, words
 from tests.core.world import person
 
 S, T, U = b"\x01" * 32, b"\x02" * 32, b"\x03" * 32
@@ -46,6 +49,48 @@ def test_messages_are_read_in_their_order(log: Log) -> None:
     fold = log.fold()
     assert (texts(fold, "bob"), texts(fold, "carol"), codes(fold)) == (["one", "two", "drei ☃"], [], [])
     assert {entry.state for entry in fold.thread(BOB)} == {"received"}
+
+
+def withheld(event: Event) -> Event:
+    return withhold(event, sign_withheld(NODE, event.enclave, event.id, "abuse", event.timestamp))
+
+
+def shown(log: Log, *hidden: Event) -> list[Event]:
+    by_id = {event.id: event for event in hidden}
+    return [by_id.get(event.id, event) for event in log.events]
+
+
+def test_a_withheld_message_stands_at_its_place_with_the_statement(log: Log) -> None:
+    one, _, three = (log.message("bob", words(S, i, text)) for i, text in enumerate(["one", "two", "three"]))
+    hidden = withheld(one)
+    fold = log.fold(events=shown(log, hidden))
+    assert (texts(fold, "bob"), codes(fold)) == ([None, "two", "three"], [])
+    entry = fold.thread(BOB)[0]
+    assert (entry.state, entry.code, entry.withheld) == ("received", "", hidden.withheld)
+    update = log.say("bob", "Update", words(S, 3, "edited"), ("r", three.id.hex()))
+    last = log.fold(events=shown(log, withheld(three))).thread(BOB)[-1]
+    assert (last.text, last.withheld) == ("edited", None)
+    last = log.fold(events=shown(log, withheld(update))).thread(BOB)[-1]
+    assert (last.text, last.withheld) == (None, withheld(update).withheld)
+
+
+def test_a_withheld_copy_of_a_sent_message_stands_at_its_place(log: Log) -> None:
+    record = CopyRecord(text="mine", state="delivered", epoch=0, sender_seq=0)
+    hidden = withheld(log.copy("bob", record))
+    log.message("bob", words(S, 1, "yours"))
+    fold = log.fold(events=shown(log, hidden))
+    assert [(entry.text, entry.withheld) for entry in fold.thread(BOB)] == [(None, hidden.withheld), ("yours", None)]
+    assert codes(fold) == []
+
+
+def test_an_invitation_whose_greeting_is_withheld_can_be_answered(log: Log) -> None:
+    dave = person("dave")
+    hidden = withheld(log.say("dave", "invite", dm.seal_invite(dave, log.owner.public, "hello", nonce())))
+    fold = log.fold(events=shown(log, hidden))
+    assert codes(fold) == []
+    assert [(invite.id, invite.greeting) for invite in fold.invites()] == [(hidden.id, "")]
+    (entry,) = fold.thread(dave.public)
+    assert (entry.text, entry.withheld) == (None, hidden.withheld)
 
 
 def test_two_devices_may_use_one_sender_seq(log: Log) -> None:

@@ -8,10 +8,11 @@ from enc.apps.group import GroupFold
 from enc.apps.group.messages import REPEAT
 from enc.core.errors import EventDeleted, Unauthorized
 from enc.core.log.event import erase
+from enc.core.primitives.types import Event
 from enc.core.rules.content import revised_id
 from enc.core.sealed_forms.group_message import seal_message
 from tests.apps.group.circle import Circle, fresh, keys_of, pubkey
-from tests.core.world import give, move
+from tests.core.world import give, move, withheld
 
 
 @pytest.fixture
@@ -267,6 +268,48 @@ def test_nobody_takes_back_their_own_words_without_a_trace(circle: Circle) -> No
     said = circle.say("bob", "an insult")
     circle.say("bob", "have a nice day", ("again", said.id.hex()))
     assert circle.texts("carol") == ["an insult", "have a nice day"]
+
+
+def read_with(circle: Circle, *shown: Event, name: str = "carol") -> GroupFold:
+    fold, by_seq = GroupFold(keys_of(name)), {event.seq: event for event in shown}
+    for event in circle.events:
+        fold.apply(by_seq.get(event.seq, event))
+    return fold
+
+
+def test_a_withheld_message_stands_at_its_place_with_the_statement(circle: Circle) -> None:
+    circle.say("alice", "before")
+    said = withheld(circle.say("bob", "words"))
+    circle.say("alice", "after")
+    fold = read_with(circle, said)
+    assert fold.membership.withheld() is None
+    assert [entry.text for entry in fold.messages.all()] == ["before", None, "after"]
+    entry = fold.messages.shown(said.id)
+    assert entry is not None
+    assert (entry.withheld, entry.why) == (said.withheld, "the node withholds its content")
+    circle.edit("bob", said, "other words")
+    edited = read_with(circle, said).messages.shown(said.id)
+    assert edited is not None
+    assert (edited.text, edited.withheld) == ("other words", None)
+    update = withheld(circle.events[-1])
+    hidden = read_with(circle, update).messages.shown(said.id)
+    assert hidden is not None
+    assert (hidden.text, hidden.withheld) == (None, update.withheld)
+    circle.delete("bob", said)
+    deleted = read_with(circle, said, update).messages.shown(said.id)
+    assert deleted is not None
+    assert (deleted.why, deleted.withheld) == ("deleted", None)
+
+
+def test_a_message_under_an_epoch_that_is_withheld_names_its_event(circle: Circle) -> None:
+    rotation = withheld(circle.rotate("alice"))
+    said = circle.say("bob", "under the new epoch")
+    fold = read_with(circle, rotation)
+    view, entry = fold.epochs.views[-1], fold.messages.shown(said.id)
+    assert (view.counts, view.withheld, view.why) == (False, rotation.withheld, "the node withholds its content")
+    assert entry is not None
+    why = f"sealed under an epoch that is unknown here: the node withholds the content of event {rotation.seq}"
+    assert (entry.text, entry.why, entry.withheld) == (None, why, None)
 
 
 def test_words_that_delete_themselves_are_missed_by_nobody(circle: Circle) -> None:

@@ -6,12 +6,13 @@ from typing import Any
 import pytest
 
 from enc.apps.personal import Ledger
+from enc.apps.personal.documents import ContentWithheld, NoDocument, Unreadable, open_document
 from enc.apps.personal.ledger import MAX_NOTICE
-from enc.client import Item
+from enc.client import Identity, Item
 from enc.core.errors import MisuseError
 from enc.core.log.commit import build_commit
 from enc.core.log.event import finalize
-from tests.core.world import LIFETIME, START, person
+from tests.core.world import LIFETIME, START, person, withheld
 
 ENCLAVE, OWNER = b"\x01" * 32, person("alice")
 
@@ -75,6 +76,24 @@ def test_whatever_the_node_lets_in_only_the_owner_s_word_counts() -> None:
     log.add("bob", "Delete", "{}", note)
     log.add("alice", "Update", "put into another's mouth", note)
     assert stands(log.fold()) == before
+
+
+def test_an_entry_has_the_statement_about_its_current_content() -> None:
+    log = Log()
+    post, note = log.add("alice", "private", "a"), log.add("bob", "notice", "c")
+    items = [Item(withheld(item.event), "active") for item in (post, note)]
+    ledger = log.fold(items)
+    entry = ledger.get(post.id)
+    assert entry is not None
+    assert (entry.content, entry.withheld) == (None, items[0].withheld)
+    with pytest.raises(ContentWithheld, match="the node withholds it") as found:
+        open_document(Identity(OWNER), ENCLAVE, entry)
+    assert Unreadable(entry.id, entry.seq, found.value).withheld == items[0].withheld
+    assert Unreadable(entry.id, entry.seq, NoDocument("content: erased")).withheld is None
+    log.add("alice", "Update", "b", post)
+    now = log.fold([*items, log.items[-1]]).get(post.id)
+    assert now is not None
+    assert (now.content, now.withheld) == ("b", None)
 
 
 def test_a_log_without_its_erased_contents_and_deleted_events_folds_to_the_same() -> None:

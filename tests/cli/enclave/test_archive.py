@@ -4,11 +4,15 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
+from enc.cli.common.output import format_time
+from enc.core.log.withheld import wire_withheld
 from enc.core.machine.archive import read_archive, write_archive
 from enc.core.primitives.types import Event
+from tests.audit.logs import talk, write
 from tests.cli.people import Person
+from tests.core.world import withheld
 
-FIELDS = ["ok", "events", "bundles", "state_hash", "ct_root", "checkpoint_root", "enclave", "sequencer"]
+FIELDS = ["ok", "events", "bundles", "state_hash", "ct_root", "checkpoint_root", "enclave", "sequencer", "withheld"]
 
 
 def test_pull_and_verify(alice: Person) -> None:
@@ -42,6 +46,19 @@ def test_an_event_that_breaks_a_rule_is_named_by_its_seq(alice: Person) -> None:
     (alice.home / "b.enc").write_bytes(b"".join(write_archive(header, forged)))
     (found,) = alice.ask_json("archive", "verify", "b.enc", code=1)
     assert (found["ok"], found["code"], found["seq"]) == (False, "INVALID_SIGNATURE", 1)
+
+
+def test_a_withheld_content_is_listed_and_the_archive_is_valid(tmp_path: Path) -> None:
+    world, person = talk(), Person(tmp_path / "reader")
+    events = [withheld(event) if event.seq == 5 else event for event in world.events]
+    (person.home / "a.enc").write_bytes(Path(write(tmp_path / "a.enc", world, events)).read_bytes())
+    found = person.json("archive", "verify", "a.enc")
+    assert events[5].withheld is not None
+    assert (found["ok"], found["withheld"]) == (True, [{"seq": 5, **wire_withheld(events[5].withheld)}])
+    shown = person.run("archive", "verify", "a.enc")
+    when = format_time(events[5].withheld.ts)
+    assert "withheld         1\n" in shown
+    assert f"event 5: withheld by the node since {when}: court_order" in shown
 
 
 def test_wrong_uses(alice: Person, tmp_path: Path) -> None:

@@ -3,18 +3,24 @@
 import json
 import time
 from datetime import datetime
-from typing import Any
+from typing import Any, cast
 
 import pytest
+from msgspec.structs import replace
 
 from enc.cli.common import output
+from enc.cli.common.command_context import CommandContext
 from enc.cli.common.event_flags import as_ms, as_search, as_seq, as_tag, as_tags
 from enc.cli.enclave import commands
-from enc.client import Overview
+from enc.cli.enclave.read import _row, wire_item
+from enc.client import Item, Overview
 from enc.client.enclave.templates import names
 from enc.core.errors import MisuseError
+from enc.core.log.event import erase
+from enc.core.log.withheld import wire_withheld
 from enc.core.primitives.types import TreeHead
 from tests.cli.people import LATE, Person, team
+from tests.core.world import GROUP, World, withheld
 
 HEAD = TreeHead(0, 0, b"", b"")
 
@@ -132,6 +138,22 @@ def test_an_updated_event_says_so(alice: Person) -> None:
     alice.ask("commit", "message", "--file", "team.json")
     alice.ask("update", "1", "new")
     assert alice.ask("query", "--seq", "1").stdout.rstrip().endswith("\t(updated)")
+
+
+def test_a_withheld_content_names_the_node_s_reason_and_time() -> None:
+    world = World(GROUP)
+    event = withheld(world.send("alice", "message", "hello"))
+    assert event.withheld is not None
+    ctx = cast(CommandContext, output.Output(as_json=False))
+    when = output.format_time(event.withheld.ts)
+    wire, cells = _row(ctx, Item(event, "active"))
+    assert cells[-1] == f"[withheld by the node since {when}: court_order]"
+    assert (wire["content"], wire["withheld"]) == (None, wire_withheld(event.withheld))
+    assert _row(ctx, Item(erase(event), "active"))[1][-1] == "(erased)"
+    assert "withheld" not in wire_item(Item(erase(event), "active"))
+    updated = Item(event, "updated", event.id)
+    assert _row(ctx, updated)[1][-1] == "(updated)"
+    assert "withheld" not in wire_item(replace(updated, judged="the Update's"))
 
 
 def test_a_query_s_proof_is_a_proof_file(alice: Person) -> None:

@@ -9,8 +9,10 @@ from enc.audit.archive_reader import read_header, read_lines
 from enc.bench.fleet import generate
 from enc.client import Identity
 from enc.core.machine.archive import write_lines
+from tests.audit.logs import talk, write
 from tests.cli.people import Person
 from tests.client.moved import town
+from tests.core.world import withheld
 
 HERE = ("--master", "here")
 
@@ -41,6 +43,18 @@ def test_a_clean_fleet(anybody: Person, clean: Path) -> None:
     shown = anybody.ask("audit", clean, *HERE).stdout
     assert "findings" in shown
     assert "audit/report.html" in shown
+
+
+def test_withheld_contents_are_remarks_and_the_exit_code_is_0(anybody: Person, tmp_path: Path) -> None:
+    world, hidden = talk(30), range(5, 27)
+    events = [withheld(event) if event.seq in hidden else event for event in world.events]
+    path = write(tmp_path / "a.enc", world, events)
+    done = anybody.ask("audit", path, *HERE)
+    assert f"{world.state.enclave.hex()[:8]}…: event 5: withheld by the node since " in done.stderr
+    assert done.stderr.count(": court_order") == 20
+    assert "2 more withheld contents" in done.stderr
+    (found,) = anybody.ask_json("audit", path, *HERE)
+    assert (found["clean"], found["complete"], [each["seq"] for each in found["withheld"]]) == (True, True, [*hidden])
 
 
 def test_findings_and_evidence(anybody: Person, fleet: Path) -> None:

@@ -265,7 +265,7 @@ def test_what_an_event_says_now(scene: Scene) -> None:
 def test_an_update_that_is_not_shown_is_not_called_erased(scene: Scene) -> None:
     item = scene.enclave.event(scene.id("two"))
     scene.lie("Query", lambda answer: {"events": []})
-    with pytest.raises(EventNotFound, match="withheld or you may not read"):
+    with pytest.raises(EventNotFound, match="does not show you the Update"):
         scene.enclave.content(item)
 
 

@@ -12,10 +12,10 @@ from enc.client.enclave.push_body import parse_batch, parse_batches
 from enc.client.verify.pins import FilePins, Pin
 from enc.core.errors import InvalidProof, MisuseError
 from enc.core.log.commit import build_commit
-from enc.core.log.event import finalize, wire_event
+from enc.core.log.event import erase, finalize, wire_event
 from tests.client.scene import flip
 from tests.client.stage import Stage
-from tests.core.world import LIFETIME, person, pub
+from tests.core.world import LIFETIME, person, pub, withheld
 from tests.node.pushing import PUSHED, URL
 
 Json = dict[str, Any]
@@ -331,6 +331,19 @@ def test_a_content_that_may_not_be_gone_is_withheld(pushed: Pushed) -> None:
         assert event.type == type_
         wire = wire_event(replace(event, content=None))
         lie(pushed, lambda answer, wire=wire: events(answer).insert(0, wire))  # type: ignore[misc]
+
+
+def test_a_pulled_event_has_the_statement_of_a_known_node_only(pushed: Pushed) -> None:
+    seq = pushed.sent[0][0]
+    (event,) = pushed.stage.node.store.events(pushed.enclave.id, seq, 1)
+    for shown, expected in ((withheld(event), withheld(event)), (withheld(event, "bob"), erase(event))):
+        wire = wire_event(shown)
+
+        def show(answer: Any, wire: Json = wire) -> None:
+            events(answer)[0] = wire
+
+        pushed.stage.node.lie("Pull", show)
+        assert pushed.pull(1)[0].events[pushed.enclave.id][0] == expected
 
 
 def test_an_event_stands_under_its_own_enclave(pushed: Pushed) -> None:

@@ -34,7 +34,7 @@ from tests.client.pushing import (
 )
 from tests.client.scene import flip
 from tests.client.stage import URL
-from tests.core.world import person
+from tests.core.world import person, withheld
 from tests.node.served import NODE
 
 # Who may push, to whom
@@ -227,6 +227,15 @@ def test_content_that_may_be_erased_is_missing_and_any_other_is_withheld(post: P
     refused(post, receiver, Forgery, push(1, erase(first)))
     receiver.take(push(1, erase(one)))
     assert post.seqs(receiver) == [1]
+
+
+def test_a_pushed_event_has_the_statement_of_a_known_node_only(post: Post) -> None:
+    _, one, two = post.enclave(["one", "two"])
+    shown: list[Event] = []
+    receiver = post.started(lambda event, db: shown.append(event))
+    receiver.take(push(1, withheld(one), withheld(two, "bob")))
+    settle(receiver)
+    assert shown == [withheld(one), erase(two)]
 
 
 def test_a_content_that_is_too_old_to_be_true_is_refused(post: Post) -> None:

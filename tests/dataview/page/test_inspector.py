@@ -12,9 +12,12 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from enc.client import Client, Enclave, Identity, Proof
+from enc.core.log.event import parse_event, wire_event, withhold
+from enc.core.log.withheld import sign_withheld
+from enc.core.primitives.types import Event
 from enc.dataview.serving.database import ServingDatabase
 from enc.dataview.serving.rights import ViewRights
-from tests.core.world import person
+from tests.core.world import START, person
 from tests.dataview.page.browsing import NARROW, Visit
 from tests.dataview.page.conftest import Visiting
 from tests.dataview.page.proof_files import Made, evidence
@@ -22,7 +25,7 @@ from tests.dataview.served import PUBLIC as MANIFEST
 from tests.dataview.served import serving as node_serving
 from tests.dataview.serving.asking import PUBLIC, TOKEN, serving, tokens
 from tests.dataview.serving.rows import EVENTS, event_row
-from tests.node.served import Served
+from tests.node.served import NODE, Served
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page
@@ -118,6 +121,27 @@ def steps(page: "Page") -> dict[str, str]:
         "steps => steps.map(step => [step.dataset.step, step.querySelector('.badge').textContent])"
     )
     return dict(found)
+
+
+def test_a_withheld_content_is_not_called_erased(visit: Visiting, server: str, proof: Any) -> None:
+    """Only the statement of a node of the log counts."""
+
+    def shown(event: Event) -> str:
+        text = forged(proof, lambda file: file["event"].update(event=wire_event(event)))
+        with visit(server) as tab:
+            page = paste(tab, text)
+            assert verdict(page) == "holds"
+            assert "erased" not in page.inner_text("[data-step=hash]")
+            return page.inner_text("[aria-labelledby=proof-about]")
+
+    event = parse_event(json.dumps(proof["event"]["event"]))
+    by_node, by_stranger = (
+        withhold(event, sign_withheld(key, event.enclave, event.id, "court_order", START))
+        for key in (NODE, person("bob"))
+    )
+    assert f"Its content is withheld by {NODE.public.hex()} since" in shown(by_node)
+    assert "(court_order)" in shown(by_node)
+    assert "Its content was erased." in shown(by_stranger)
 
 
 def test_a_good_proof_is_green_at_each_level(visit: Visiting, server: str, proof: Any, scheme: str) -> None:

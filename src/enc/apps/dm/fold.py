@@ -179,15 +179,15 @@ class MailboxFold:
         self._check_owner(event)
         to = unhex(tag_value(event, TO_TAG), 32, TO_TAG)
         self._sent[event.id] = to, event.seq, event.timestamp
-        return self._copy(event.id, event.content)
+        return self._copy(event, event.id)
 
-    def _copy(self, ref: bytes, content: str | None) -> list[ChangedEntry]:
+    def _copy(self, event: Event, ref: bytes) -> list[ChangedEntry]:
         """Read the content of a copy or of its Update; None means that a later Update replaced
-        it.
+        it, or that a node withholds it.
         """
+        content, (to, seq, at) = event.content, self._sent[ref]
         if content is None:
-            return []
-        to, seq, at = self._sent[ref]
+            return [] if event.withheld is None else self._withheld_copy(event, ref)
         others = (self._sent_key(other) for other in list(self.peers) if other != to)
         record = parse_record(open_copy(content, self._sent_key(to), others))
         peer = self.peer(to)
@@ -204,17 +204,26 @@ class MailboxFold:
         peer.entries[ref] = sent_entry(self.me, ref, at, record)
         return [(to, ref)]
 
+    def _withheld_copy(self, event: Event, ref: bytes) -> list[ChangedEntry]:
+        """Show that a node withholds the owner's copy. What the copy said of the delivery is
+        unknown: an earlier version of it counts."""
+        to, _, at = self._sent[ref]
+        entries = self.peer(to).entries
+        blank = ThreadEntry(at, ref, self.me, None, "delivered", ref=ref)
+        entries[ref] = replace(entries.get(ref, blank), text=None, withheld=event.withheld)
+        return [(to, ref)]
+
     # Events of others
 
     def _invite(self, event: Event) -> list[ChangedEntry]:
         peer = self.peer(event.from_)
         if event.from_ == self.me or peer.state != "OUTSIDER" or not self.is_open:
             raise NotAllowed("invite: accepted only from a stranger, while the gate is open")
-        greeting = self._claims.greeting(event.content or "", event.from_)
+        greeting = "" if event.withheld else self._claims.greeting(event.content or "", event.from_)
         self._claims.mailbox(event, peer)
         peer.add_invite(Invite(event.id, event.timestamp, event.from_, greeting))
         entry = ThreadEntry(event.timestamp, event.id, event.from_, greeting, "received", kind="invite", ref=event.id)
-        peer.entries[event.id] = entry
+        peer.entries[event.id] = replace(entry, text=None, withheld=event.withheld) if event.withheld else entry
         return [(event.from_, event.id)]
 
     def _message(self, event: Event) -> list[ChangedEntry]:
@@ -230,7 +239,9 @@ class MailboxFold:
         return [(event.from_, event.id)]
 
     def _read(self, event: Event, peer: Peer, entry: ThreadEntry) -> ThreadEntry:
-        """Return the entry with the event's text; None if a later Update replaced it."""
+        """Return the entry with the event's text; None if a later Update replaced it, or a node
+        withholds it."""
+        entry = replace(entry, withheld=event.withheld)
         if event.content is None:
             return replace(entry, text=None, state="received", code="")
         others = (each.own for each in self.peers.values() if each is not peer)
@@ -244,7 +255,7 @@ class MailboxFold:
         target = revised_id(event)
         if target in self._sent:
             self._check_owner(event)
-            return self._copy(target, event.content)
+            return self._copy(event, target)
         peer = self.peers.get(event.from_)
         entry = None if peer is None else peer.entries.get(target)
         if peer is None or entry is None:

@@ -5,6 +5,7 @@ from typing import Literal
 from msgspec import Struct
 
 from enc.apps.dm.records import CopyRecord
+from enc.core.primitives.types import Withheld
 
 EntryState = Literal["received", "unreadable", "pending", "delivered", "refused", "retracted", "removed"]
 
@@ -21,7 +22,7 @@ class ThreadEntry(Struct, frozen=True):
     """Its id in that mailbox; until it arrives, that of the sender's copy."""
     author: bytes
     text: str | None
-    """None: retracted or unreadable."""
+    """None: retracted, unreadable, withheld, or replaced by an edit that was not read yet."""
     state: EntryState
     is_edited: bool = False
     code: str = ""
@@ -29,6 +30,8 @@ class ThreadEntry(Struct, frozen=True):
     kind: Literal["message", "invite"] = "message"
     ref: bytes = b""
     """The event in your mailbox that identifies it for `edit`, `retract` and `delete`."""
+    withheld: Withheld | None = None
+    """The verified statement of a node that it withholds the text."""
 
     @property
     def place(self) -> tuple[int, bytes]:

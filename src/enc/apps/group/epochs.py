@@ -97,12 +97,12 @@ class Epochs:
             if found is None:
                 return None
         except EncError as e:
-            return self._keep(EpochView(n=None, seq=event.seq, author=event.from_, counts=False, why=e.message))
+            return self._keep(_uncounted(event, None, e))
         n = found.get("n") if isinstance(found, dict) and type(found.get("n")) is int else None
         try:
             self._count(event, found, membership)
         except EncError as e:
-            return self._keep(EpochView(n=n, seq=event.seq, author=event.from_, counts=False, why=e.message))
+            return self._keep(_uncounted(event, n, e))
         opened = EpochView(n=n, seq=event.seq, author=event.from_, counts=True)
         try:
             is_open = self._open(self.counted[-1], self.state)
@@ -192,10 +192,14 @@ class Epochs:
         return False
 
 
+def _uncounted(event: Event, n: int | None, error: EncError) -> EpochView:
+    return EpochView(n=n, seq=event.seq, author=event.from_, counts=False, why=error.message, withheld=event.withheld)
+
+
 def _field(event: Event) -> Any:
     """Return the `epoch` field of a content; None if there is none."""
     if event.content is None:
-        raise InvalidCommit("content: erased")
+        raise InvalidCommit("content: erased" if event.withheld is None else "the node withholds its content")
     content = content_object(event)
     if event.type == "rotate" and "epoch" not in content:
         raise InvalidCommit("epoch: missing")

@@ -13,7 +13,7 @@ from enc.apps.group.membership import SEALED
 from enc.apps.group.views import EntryKind, GroupEntry, Reaction
 from enc.core.errors import EncError, InvalidCommit
 from enc.core.primitives.encoding import unhex
-from enc.core.primitives.types import Event
+from enc.core.primitives.types import Event, Withheld
 from enc.core.rules.content import revised_id
 from enc.core.sealed_forms.group_message import check_place, open_message, read_sealed
 
@@ -34,6 +34,7 @@ class OpenedContent(Struct, frozen=True):
     why: str = ""
     epoch: int | None = None
     is_late: bool = False
+    withheld: Withheld | None = None
 
     @property
     def is_repeat(self) -> bool:
@@ -101,7 +102,8 @@ class Messages:
 
     def _open(self, event: Event) -> OpenedContent:
         if event.content is None:
-            return OpenedContent(why="its content was erased")
+            why = "its content was erased" if event.withheld is None else "the node withholds its content"
+            return OpenedContent(why=why, withheld=event.withheld)
         opened = self._judged(event)
         if opened.text is None:
             self.verdicts[event.id] = opened
@@ -111,7 +113,7 @@ class Messages:
         try:
             sealed = read_sealed(event.content or "")
             if sealed.epoch >= len(self._epochs.counted):
-                raise InvalidCommit("sealed under an epoch that does not count")
+                raise InvalidCommit(self._unknown_epoch())
             epoch = self._epochs.counted[sealed.epoch]
             check_place(sealed, event.seq, epoch.seq)
         except EncError as e:
@@ -130,6 +132,13 @@ class Messages:
         except EncError as e:
             return replace(found, why=e.message)
 
+    def _unknown_epoch(self) -> str:
+        """Return why an epoch is unknown: it may be in an event whose content a node withholds."""
+        seq = next((view.seq for view in self._epochs.views if view.withheld is not None), None)
+        if seq is None:
+            return "sealed under an epoch that does not count"
+        return f"sealed under an epoch that is unknown here: the node withholds the content of event {seq}"
+
     # Kinds of events
 
     def _entry(self, event: Event) -> tuple[ContentKind, GroupEntry | None, Reaction | None]:
@@ -145,6 +154,7 @@ class Messages:
             why=opened.why,
             epoch=opened.epoch,
             is_late=opened.is_late,
+            withheld=opened.withheld,
             reply_to=_tagged(event, REPLY),
         )
         if not opened.is_repeat:
@@ -187,9 +197,8 @@ class Messages:
         old = self.entries.get(id_)
         if old is None:
             return "edit", None, None
-        self.entries[id_] = replace(
-            old, text=opened.text, why=opened.why, epoch=opened.epoch, is_late=opened.is_late, is_edited=True
-        )
+        now = {"text": opened.text, "why": opened.why, "epoch": opened.epoch, "is_late": opened.is_late}
+        self.entries[id_] = replace(old, **now, withheld=opened.withheld, is_edited=True)
         return "edit", self.shown(id_), None
 
     def _delete(self, event: Event) -> tuple[ContentKind, GroupEntry | None, Reaction | None]:
@@ -200,7 +209,7 @@ class Messages:
         old = self.entries.get(id_)
         if old is None:
             return "delete", None, None
-        self.entries[id_] = replace(old, text=None, why="deleted", is_deleted=True)
+        self.entries[id_] = replace(old, text=None, why="deleted", withheld=None, is_deleted=True)
         return "delete", self.shown(id_), None
 
 

@@ -5,7 +5,7 @@ from typing import Any, Literal
 
 from msgspec import Struct
 
-from enc.core.primitives.types import Receipt
+from enc.core.primitives.types import Receipt, Withheld
 from enc.core.sealed_forms.personal import Handoff
 
 MemberState = Literal["OUTSIDER", "PENDING", "MEMBER", "BLOCKED"]
@@ -58,7 +58,9 @@ class GroupEntry(Struct, frozen=True, kw_only=True):
     text: str | None = None
     """None: cannot be shown; `why` gives the reason."""
     why: str = ""
-    """Why there is no text: deleted, from before we joined, or sealed wrongly."""
+    """Why there is no text: deleted, withheld, from before we joined, or sealed wrongly."""
+    withheld: Withheld | None = None
+    """The verified statement of a node that it withholds the content."""
     epoch: int | None = None
     is_late: bool = False
     """Sealed under an epoch that had been replaced: members who left since may read it."""
@@ -80,6 +82,9 @@ class EpochView(Struct, frozen=True, kw_only=True):
     counts: bool
     why: str = ""
     """Why it does not count."""
+    withheld: Withheld | None = None
+    """The verified statement of a node that it withholds the event's content: the epoch in it is
+    unknown here, and members who read it before may use it."""
     is_open: bool = False
     """Whether we hold its secret."""
     trouble: str = ""

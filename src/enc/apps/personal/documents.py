@@ -11,6 +11,7 @@ from enc.apps.personal.ledger import LedgerEntry
 from enc.client import Identity
 from enc.core.errors import DecryptFailed, InvalidCommit, MisuseError
 from enc.core.primitives.encoding import compact_json, strict_json
+from enc.core.primitives.types import Withheld
 from enc.core.sealed_forms.personal import open_private, seal_private
 
 MAX_PLAINTEXT = 500_000
@@ -28,6 +29,16 @@ class NoDocument(DecryptFailed):
     code = "NO_DOCUMENT"
 
 
+class ContentWithheld(NoDocument):
+    """The node withholds the content, by its signed statement."""
+
+    code = "WITHHELD"
+
+    def __init__(self, statement: Withheld) -> None:
+        super().__init__(f"content: the node withholds it ({statement.reason})")
+        self.statement = statement
+
+
 class Document(Struct, frozen=True):
     id: bytes
     seq: int
@@ -41,13 +52,18 @@ class Document(Struct, frozen=True):
 
 
 class Unreadable(Struct, frozen=True):
-    """A document that does not open, and why. Listed beside the others, so that none is lost
+    """A document that is withheld or does not open, and why. Listed beside the others, so that none is lost
     unseen.
     """
 
     id: bytes
     seq: int
     error: DecryptFailed
+
+    @property
+    def withheld(self) -> Withheld | None:
+        """The verified statement of a node that it withholds the content."""
+        return self.error.statement if isinstance(self.error, ContentWithheld) else None
 
 
 def seal_document(owner: Identity, enclave: bytes, fields: Mapping[str, Any], nonce: bytes) -> str:
@@ -64,7 +80,7 @@ def seal_document(owner: Identity, enclave: bytes, fields: Mapping[str, Any], no
 def open_document(owner: Identity, enclave: bytes, entry: LedgerEntry) -> Document:
     """Open a document. Raise DecryptFailed (another key, or altered), Truncated or NoDocument."""
     if entry.content is None:
-        raise NoDocument("content: erased")
+        raise NoDocument("content: erased") if entry.withheld is None else ContentWithheld(entry.withheld)
     raw = open_private(owner.key, enclave, entry.content)
     try:
         fields = strict_json(raw.decode())

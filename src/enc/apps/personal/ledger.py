@@ -5,7 +5,7 @@ from msgspec.structs import replace
 
 from enc.client.verify.items import Item
 from enc.core.errors import MisuseError
-from enc.core.primitives.types import Tags
+from enc.core.primitives.types import Tags, Withheld
 from enc.core.rules.content import revised_id
 
 PUBLIC, PRIVATE, NOTICE = "public", "private", "notice"
@@ -29,9 +29,11 @@ class LedgerEntry(Struct, frozen=True):
     """Unix milliseconds, by the node's clock."""
     content: str | None
     """None: replaced by an Update that has not been read yet; erased at its `auto-delete` time; or
-    a notice that is too long.
+    a notice that is too long; or withheld.
     """
     tags: Tags
+    withheld: Withheld | None = None
+    """The verified statement of a node that it withholds the content."""
 
 
 class Ledger:
@@ -63,7 +65,15 @@ class Ledger:
         if item.type == NOTICE and len(content or "") > MAX_NOTICE:
             content = None
         self._entries[item.id] = LedgerEntry(
-            item.id, item.type, item.seq, item.author, event.timestamp, event.timestamp, content, event.tags
+            item.id,
+            item.type,
+            item.seq,
+            item.author,
+            event.timestamp,
+            event.timestamp,
+            content,
+            event.tags,
+            event.withheld,
         )
 
     def _revise(self, item: Item) -> None:
@@ -74,7 +84,8 @@ class Ledger:
         if item.type == "Delete":
             del self._entries[target]
         elif entry.type != NOTICE:
-            self._entries[target] = replace(entry, content=item.content, changed=item.event.timestamp)
+            current = {"content": item.content, "withheld": item.withheld}
+            self._entries[target] = replace(entry, **current, changed=item.event.timestamp)
 
     def entries(self, type_: str) -> list[LedgerEntry]:
         """Return the entries of one type, the oldest first."""

@@ -33,6 +33,8 @@ def opened_notice(client: Client, entry: LedgerEntry) -> UnprovedNotice:
     missing.
     """
     if entry.content is None:
+        if entry.withheld is not None:
+            raise Unconfirmed(f"content: the node withholds it ({entry.withheld.reason})")
         raise Unconfirmed(f"content: erased, or longer than {MAX_NOTICE} characters")
     sender = notice_sender(entry.content)
     notice = _opened(client, entry, entry.content, (sender,))

@@ -8,9 +8,12 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from functools import cached_property
 from itertools import islice
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import typer
+
+if TYPE_CHECKING:
+    from enc.core.primitives.types import Withheld
 
 Wire = Mapping[str, Any]
 OutputRow = tuple[Wire, Sequence[str]]
@@ -137,6 +140,18 @@ def format_time(ms: int) -> str:
         return datetime.fromtimestamp(ms / 1000).astimezone().isoformat(sep=" ", timespec="seconds")
     except (ValueError, OverflowError, OSError):
         return f"{ms} ms"
+
+
+def withheld_text(reason: str, ts: int) -> str:
+    """Return the words for a content that a node withholds, by its verified statement."""
+    return f"withheld by the node since {format_time(ts)}: {reason}"
+
+
+def wire_statement(statement: "Withheld | None") -> dict[str, Any] | None:
+    """Return a node's statement about a withheld content as JSON; None without one."""
+    from enc.core.log.withheld import wire_withheld
+
+    return None if statement is None else wire_withheld(statement)
 
 
 def short(id_: bytes) -> str:

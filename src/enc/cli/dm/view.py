@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING, Any
 
 from enc.cli.chat.line import YOU, ChatLine, visible_lines
-from enc.cli.common.output import visible
+from enc.cli.common.output import visible, wire_statement, withheld_text
 
 if TYPE_CHECKING:
     from enc.apps.dm import ThreadEntry
@@ -36,6 +36,8 @@ def _text(entry: "ThreadEntry") -> str:
         return "(retracted)"
     if entry.state == "unreadable":
         return f"(cannot be read: {entry.code})"
+    if entry.withheld is not None:
+        return f"[{withheld_text(entry.withheld.reason, entry.withheld.ts)}]"
     text = "(not here yet)" if entry.text is None else visible_lines(entry.text)
     return f"(invites) {text}" if entry.kind == "invite" else text
 
@@ -50,4 +52,5 @@ def wire_entry(entry: "ThreadEntry") -> dict[str, Any]:
         "edited": entry.is_edited,
         "code": entry.code,
         "kind": entry.kind,
+        "withheld": wire_statement(entry.withheld),
     }

@@ -9,7 +9,7 @@ import typer
 from enc.cli.common.command import ENCLAVE, LOCAL, command
 from enc.cli.common.command_context import CommandContext
 from enc.cli.common.exits import FAILED
-from enc.cli.common.output import fields
+from enc.cli.common.output import fields, visible, withheld_text
 from enc.core.errors import MisuseError, PeerError, ReplayFailed
 
 if TYPE_CHECKING:
@@ -39,6 +39,8 @@ def pull(
 def verify(ctx: CommandContext, file: Annotated[Path, typer.Argument(metavar="FILE", help="An archive.")]) -> None:
     """Replay an archive in full, without a node: every hash, signature, right and root is derived again.
 
+    A content that a node of the log withholds by its signed statement is listed; it is not a fault.
+
     Exit code 0: the archive is valid. 1: it is not; the first fault is printed.
     """
     try:
@@ -46,13 +48,14 @@ def verify(ctx: CommandContext, file: Annotated[Path, typer.Argument(metavar="FI
     except PeerError as e:
         seq = e.seq if isinstance(e, ReplayFailed) else None
         found = {"ok": False, "code": e.code, "seq": seq, "message": e.message}
-    ctx.emit(found, fields(**found))
+    ctx.emit(found, _text(found))
     if not found["ok"]:
         raise typer.Exit(FAILED)
 
 
 def _verify(file: Path) -> dict[str, Any]:
     from enc.client.enclave.backup import summarise
+    from enc.core.log.withheld import wire_withheld
     from enc.core.machine.archive import read_archive
 
     header, events = read_archive(_chunks(file))
@@ -65,7 +68,16 @@ def _verify(file: Path) -> dict[str, Any]:
         "ct_root": found.ct_root.hex(),
         "checkpoint_root": header.checkpoint_root.hex(),
         **_about(header),
+        "withheld": [{"seq": seq, **wire_withheld(statement)} for seq, statement in found.withheld],
     }
+
+
+def _text(found: dict[str, Any]) -> str:
+    """Format the result for people: the number of withheld contents, then one line for each."""
+    withheld = found.get("withheld", [])
+    words = (f"event {each['seq']}: {withheld_text(each['reason'], each['ts'])}" for each in withheld)
+    counted = {"withheld": len(withheld)} if found["ok"] else {}
+    return "\n".join([fields(**{**found, **counted}), *map(visible, words)])
 
 
 def _about(header: "Header") -> dict[str, Any]:

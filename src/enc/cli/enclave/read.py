@@ -11,7 +11,7 @@ from enc.cli.common import known_ids
 from enc.cli.common.command import command
 from enc.cli.common.command_context import CommandContext
 from enc.cli.common.event_flags import Authors, Ids, SearchTags, Seqs, Since, Types, Until, as_search
-from enc.cli.common.output import OutputRow, format_time, short
+from enc.cli.common.output import OutputRow, format_time, short, withheld_text
 
 if TYPE_CHECKING:
     from enc.client import Item
@@ -99,7 +99,7 @@ def _row(ctx: CommandContext, item: "Item", sequencer: bytes | None = None) -> O
     """Return an item's row; with its proof if `sequencer` is given, which signed the proof's head."""
     place = (str(item.seq), format_time(item.event.timestamp), item.type)
     author = short(item.author) if ctx.is_terminal else item.author.hex()
-    content = f"({'updated' if item.updated_by else 'erased'})" if item.content is None else item.content
+    content = _missing(item) if item.content is None else item.content
     wire, cells = wire_item(item), [*place, author]
     if sequencer is not None:
         wire["proof"] = _wire_proof(item, sequencer)
@@ -110,11 +110,21 @@ def _row(ctx: CommandContext, item: "Item", sequencer: bytes | None = None) -> O
     return wire, (*cells, content)
 
 
+def _missing(item: "Item") -> str:
+    if item.updated_by:
+        return "(updated)"
+    stated = item.withheld
+    return "(erased)" if stated is None else f"[{withheld_text(stated.reason, stated.ts)}]"
+
+
 def wire_item(item: "Item") -> dict[str, object]:
     from enc.core.log.event import wire_event
 
     updated_by = None if item.updated_by is None else item.updated_by.hex()
-    return {**wire_event(item.event), "content": item.content, "status": item.status, "updated_by": updated_by}
+    wire = {**wire_event(item.event), "content": item.content, "status": item.status, "updated_by": updated_by}
+    if item.content is not None:  # of an Update: the statement is about the event's own content
+        wire.pop("withheld", None)
+    return wire
 
 
 def _wire_proof(item: "Item", sequencer: bytes) -> object:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 from msgspec import to_builtins
 
 from enc.cli.chat.line import YOU, ChatLine, visible_lines
-from enc.cli.common.output import short, visible
+from enc.cli.common.output import short, visible, withheld_text
 
 if TYPE_CHECKING:
     from enc.apps.group import Change, EpochView, Group, GroupEntry, GroupMember, GroupStatus, Invited
@@ -66,6 +66,8 @@ class GroupView:
         )
 
     def _text(self, entry: "GroupEntry") -> str:
+        if entry.withheld is not None:
+            return f"[{withheld_text(entry.withheld.reason, entry.withheld.ts)}]"
         if entry.text is None:
             return f"({visible(entry.why) or 'not readable'})"
         return visible_lines(entry.text)

@@ -71,6 +71,7 @@ def _print_store(ctx: CommandContext, found: "Personal") -> None:
 def show(ctx: CommandContext) -> None:
     """Show your store in a few lines. `enc me notices` shows its inbox."""
     with open_store(ctx) as mine:
+        unreadable = mine.unreadable()
         wire: dict[str, Any] = {
             "enclave": mine.enclave.hex,
             "node": mine.enclave.url,
@@ -78,7 +79,8 @@ def show(ctx: CommandContext) -> None:
             "name": mine.profile().display_name or "",
             "posts": len(mine.posts()),
             "documents": len(mine.documents()),
-            "unreadable": len(mine.unreadable()),
+            "unreadable": sum(each.withheld is None for each in unreadable),
+            "withheld": sum(each.withheld is not None for each in unreadable),
         }
         ctx.emit(wire, fields(**wire))
 

@@ -7,12 +7,13 @@ import typer
 
 from enc.cli.common.command import NODE, command
 from enc.cli.common.command_context import CommandContext, content
-from enc.cli.common.output import OutputRow, format_time, visible
+from enc.cli.common.output import OutputRow, format_time, visible, withheld_text
 from enc.cli.me.context import Which, find_id, open_store
 from enc.core.errors import MisuseError
 
 if TYPE_CHECKING:
     from enc.apps.personal import Document, Personal
+    from enc.apps.personal.documents import Unreadable
 
 app = typer.Typer()
 
@@ -46,7 +47,12 @@ def list_(
         found = mine.documents(" ".join(words or ()))
         ctx.rows(("seq", "id", "kind", "changed", "name"), map(_row, found), cut=True)
         for each in mine.unreadable():
-            ctx.note(f"{each.seq} ({each.id.hex()[:8]}) cannot be opened: {each.error.message}")
+            ctx.note(f"{each.seq} ({each.id.hex()[:8]}) {_why(each)}")
+
+
+def _why(document: "Unreadable") -> str:
+    stated = document.withheld
+    return f"cannot be opened: {document.error.message}" if stated is None else withheld_text(stated.reason, stated.ts)
 
 
 def wire(document: "Document") -> dict[str, Any]:

@@ -15,7 +15,7 @@ from enc.cli.common.command import NODE, command
 from enc.cli.common.command_context import CommandContext
 from enc.cli.common.exits import FAILED, MISUSE, report_unexpected
 from enc.cli.common.failures import report
-from enc.cli.common.output import OutputRow, fields
+from enc.cli.common.output import OutputRow, fields, withheld_text
 from enc.core.errors import EncError, MisuseError
 
 if TYPE_CHECKING:
@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 app = typer.Typer()
 HERE = "here"
 """Value of --master for one process without Spark."""
+MAX_WITHHELD = 20
+"""Withheld contents that are printed; the report has all of them."""
 
 
 @command(
@@ -208,6 +210,10 @@ def _print_report(ctx: CommandContext, wire: dict[str, Any], out: Path) -> None:
     ctx.rows(("kind", "enclave", "seq", "evidence", "what"), (_row(found, out) for found in wire["findings"]))
     for note in wire["notes"]:
         ctx.note(note)
+    for each in wire["withheld"][:MAX_WITHHELD]:
+        ctx.note(f"{each['enclave'][:8]}…: event {each['seq']}: {withheld_text(each['reason'], each['ts'])}")
+    if (more := len(wire["withheld"]) - MAX_WITHHELD) > 0:
+        ctx.note(f"{more} more withheld contents: see {out / 'report.json'}")
     for problem in wire["problems"]:
         ctx.note(f"not completed: {problem}")
     checked = wire["checked"]

@@ -6,7 +6,7 @@ is complete.
 """
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import BinaryIO
 
@@ -23,7 +23,7 @@ from enc.core.log.event import WireEvent, event_from_wire, parse_event, wire_eve
 from enc.core.machine.archive import Header, read_archive, write_lines
 from enc.core.machine.archive_check import check_header, header_of, verify_archive
 from enc.core.machine.replay import Replay
-from enc.core.primitives.types import Event, TreeHead
+from enc.core.primitives.types import Event, TreeHead, Withheld
 from enc.core.trees.tree_head import WireHead
 from enc.runtime.files import atomic_file
 
@@ -149,9 +149,11 @@ class Summary(Struct, frozen=True):
     bundles: int
     state_hash: bytes
     ct_root: bytes
+    withheld: Sequence[tuple[int, Withheld]]
+    """The seqs of contents that nodes of the log withhold, with their statements."""
 
 
 def summarise(header: Header, events: Iterator[Event]) -> Summary:
     """Replay an archive in full. Raises ReplayFailed or InvalidArchive."""
     replay = verify_archive(header, events)
-    return Summary(header, replay.state.log.size, replay.state_hash(), replay.state.log.root())
+    return Summary(header, replay.state.log.size, replay.state_hash(), replay.state.log.root(), replay.withheld())

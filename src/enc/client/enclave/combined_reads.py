@@ -132,7 +132,8 @@ def statuses(
 
 
 def content(reader: EnclaveReader, item: Item) -> Flow[str | None]:
-    """Return an event's current content: its own, or that of its latest Update; None if erased.
+    """Return an event's current content: its own, or that of its latest Update; None if it is erased
+    or withheld.
 
     Which Update is the latest is the node's statement, not proved.
     """
@@ -172,5 +173,5 @@ def _content(item: Item, updates: Mapping[bytes, Event]) -> str | None:
     if item.updated_by is None:
         return item.content
     if item.id not in updates:
-        raise EventNotFound(f"event {item.seq} is updated, but the Update is withheld or you may not read it")
+        raise EventNotFound(f"event {item.seq} is updated, but the node does not show you the Update")
     return updates[item.id].content

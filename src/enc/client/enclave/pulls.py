@@ -94,6 +94,4 @@ def _take(
             named = {*batch.events, *(notice.enclave for notice in batch.notices)}
             if enclave is not None and named - {enclave}:
                 raise InvalidProof(f"batch {batch.push_seq}: holds another enclave than the requested one")
-    for batch in batches:
-        check_batch(batch, reader.session.verifier_of, text)
-    return batches
+    return [check_batch(batch, reader.session.verifier_of, text) for batch in batches]

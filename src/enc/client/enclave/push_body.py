@@ -2,8 +2,9 @@
 
 `parse_batch` checks the form: each enclave once, its events in ascending order of seq.
 `check_batch` checks each event by itself and against what is known of its enclave: hash, both
-signatures, id, sequencer, no content missing that is never erased. Only the number of the next batch shows whether one
-was left out.
+signatures, id, sequencer, no content missing that is never erased. A statement of a key that is
+not a known node of the log is dropped. Only the number of the next batch shows whether one was left
+out.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -11,11 +12,12 @@ from typing import Any
 
 from msgspec import Struct
 from msgspec.json import Decoder
+from msgspec.structs import replace
 
 from enc.client.verify.items import check_order
 from enc.client.verify.log_verifier import LogVerifier
 from enc.core.errors import InvalidProof, PeerError
-from enc.core.log.event import WireEvent, event_from_wire, lacks_required_content
+from enc.core.log.event import WireEvent, event_from_wire, keep_valid_statement, lacks_required_content
 from enc.core.primitives.encoding import check_numbers, convert_json, decode_json, unhex
 from enc.core.primitives.types import Event
 
@@ -34,7 +36,7 @@ class Notice(Struct, frozen=True):
 class PushedBatch(Struct, frozen=True):
     """One batch of a queue.
 
-    Events withheld because rights were lost are not in it; it may be empty.
+    Events that the recipient may no longer read are not in it; it may be empty.
     """
 
     push_seq: int
@@ -93,13 +95,19 @@ def parse_batches(text: bytes) -> list[PushedBatch]:
     return batches
 
 
-def check_batch(batch: PushedBatch, verifier_of: VerifierOf, answer: bytes) -> None:
-    """Verify every event with its enclave's verifier; raises Distrust with `answer` as evidence."""
+def check_batch(batch: PushedBatch, verifier_of: VerifierOf, answer: bytes) -> PushedBatch:
+    """Verify every event with its enclave's verifier; raises Distrust with `answer` as evidence.
+
+    Return the batch without the statements that do not count.
+    """
+    checked = dict[bytes, tuple[Event, ...]]()
     for enclave, events in batch.events.items():
         verifier = verifier_of(enclave)
         verifier.verify_events(events, answer)
         with verifier.blame_node("event", answer):
             _check_contents(events, verifier.dialect.predefined)
+        checked[enclave] = tuple(keep_valid_statement(event, verifier.nodes_of(event)) for event in events)
+    return replace(batch, events=checked)
 
 
 def _batch_of(wire: WireBatch) -> PushedBatch:

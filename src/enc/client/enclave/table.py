@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from enc.client.verify.items import Item
 from enc.core.errors import MisuseError
-from enc.core.primitives.types import Tags, event_text, json_of
+from enc.core.primitives.types import Tags, Withheld, event_text, json_of
 from enc.core.rules.manifest_schemas import ContentSchemas
 
 FOLDED = ("Update", "Delete")
@@ -28,7 +28,10 @@ class Row(Struct, frozen=True, kw_only=True):
     """Unix milliseconds, by the node's clock."""
     tags: Tags = ()
     content: str | None
-    """None: erased, or replaced by an Update that you may not read."""
+    """None: erased, withheld, or replaced by an Update that you may not read."""
+    withheld: Withheld | None = None
+    """The verified statement of a node that it withholds the current content, as of the time of the
+    read."""
     changed_seq: int
     """The seq of the last Update that was folded; else the event's own. With `changed_by` and
     `changed`, its author and time.
@@ -40,7 +43,7 @@ class Row(Struct, frozen=True, kw_only=True):
 
     @property
     def json(self) -> Any:
-        """The content, parsed as JSON; None if it was erased or is not JSON."""
+        """The content, parsed as JSON; None if it is missing or is not JSON."""
         return json_of(self.content)
 
     def __repr__(self) -> str:
@@ -153,8 +156,9 @@ class TableState:
         if item.type == "Delete":
             staged[target] = None
             return _changes(row_before, None)
-        content, changed = item.content, {"changed_seq": item.seq, "changed_by": item.author, "changed": item.timestamp}
-        staged[target] = row = self._judged(replace(row_before, content=content, **changed))
+        current = {"content": item.content, "withheld": item.withheld}
+        changed = {"changed_seq": item.seq, "changed_by": item.author, "changed": item.timestamp}
+        staged[target] = row = self._judged(replace(row_before, **current, **changed))
         return _changes(row_before, row)
 
     def _judged(self, row: Row) -> Row:
@@ -162,7 +166,7 @@ class TableState:
         if self.schemas is None:
             return row
         found = self.schemas.violations(row.type, row.content)
-        return replace(row, violations=("the content was erased, or you may not read it",) if found is None else found)
+        return replace(row, violations=(_missing(row),) if found is None else found)
 
     def check_is_open(self) -> None:
         if self._is_closed:
@@ -191,6 +195,12 @@ def table_types(type_: str | Sequence[str]) -> tuple[str, ...]:
     return types
 
 
+def _missing(row: Row) -> str:
+    if row.withheld is not None:
+        return f"the node withholds the content ({row.withheld.reason})"
+    return "the content was erased, or you may not read it"
+
+
 def _row(item: Item) -> Row:
     return Row(
         id=item.id,
@@ -200,6 +210,7 @@ def _row(item: Item) -> Row:
         timestamp=item.timestamp,
         tags=item.tags,
         content=item.content,
+        withheld=item.withheld if item.updated_by is None else None,  # else the Update's content is the current one
         changed_seq=item.seq,
         changed_by=item.author,
         changed=item.timestamp,

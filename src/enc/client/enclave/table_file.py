@@ -2,6 +2,7 @@
 
     SELECT json_extract(content, '$.what') FROM enc_rows WHERE type = 'dish'
 
+`withheld` is the statement of a node that withholds the current content, as JSON; else null.
 A file may hold several tables, one for each enclave and set of types. A table of valid rows
 (`valid=True`) also keeps the others here; they have `violations`.
 """
@@ -14,6 +15,7 @@ import msgspec
 
 from enc.client.enclave.table import Row, Staged
 from enc.core.errors import MisuseError, Unavailable
+from enc.core.log.withheld import WireWithheld, wire_withheld, withheld_from_wire
 
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS enc_tables (
@@ -22,12 +24,13 @@ CREATE TABLE IF NOT EXISTS enc_tables (
 CREATE TABLE IF NOT EXISTS enc_rows (
   enclave BLOB, types TEXT, id BLOB, seq INTEGER NOT NULL, type TEXT NOT NULL, author BLOB NOT NULL,
   timestamp INTEGER NOT NULL, tags TEXT NOT NULL, content TEXT, changed_seq INTEGER NOT NULL,
-  changed_by BLOB NOT NULL, changed INTEGER NOT NULL, violations TEXT, PRIMARY KEY (enclave, types, id)
+  changed_by BLOB NOT NULL, changed INTEGER NOT NULL, violations TEXT, withheld TEXT,
+  PRIMARY KEY (enclave, types, id)
 ) WITHOUT ROWID;
 """
-_COLUMNS = "id, seq, type, author, timestamp, tags, content, changed_seq, changed_by, changed, violations"
+_COLUMNS = "id, seq, type, author, timestamp, tags, content, changed_seq, changed_by, changed, violations, withheld"
 _LOAD = f"SELECT {_COLUMNS} FROM enc_rows WHERE enclave = ? AND types = ? ORDER BY seq"  # noqa: S608
-_SAVE = f"INSERT OR REPLACE INTO enc_rows (enclave, types, {_COLUMNS}) VALUES ({', '.join('?' * 13)})"  # noqa: S608
+_SAVE = f"INSERT OR REPLACE INTO enc_rows (enclave, types, {_COLUMNS}) VALUES ({', '.join('?' * 14)})"  # noqa: S608
 
 
 class TableFile:
@@ -42,6 +45,8 @@ class TableFile:
             raise MisuseError(f"{path}: cannot be opened: {e}") from None
         try:
             self._db.executescript(_SCHEMA)
+            if not any(column[1] == "withheld" for column in self._db.execute("PRAGMA table_info(enc_rows)")):
+                self._db.execute("ALTER TABLE enc_rows ADD COLUMN withheld TEXT")  # a file of an earlier version
         except sqlite3.Error as e:
             self._db.close()
             raise MisuseError(f"{path}: is not a SQLite file for tables: {e}") from None
@@ -90,11 +95,14 @@ def _columns(row: Row) -> tuple[object, ...]:
     tags = msgspec.json.encode(row.tags).decode()
     named = (row.id, row.seq, row.type, row.author, row.timestamp, tags, row.content)
     violations = msgspec.json.encode(row.violations).decode() if row.violations else None
-    return (*named, row.changed_seq, row.changed_by, row.changed, violations)
+    withheld = msgspec.json.encode(wire_withheld(row.withheld)).decode() if row.withheld else None
+    return (*named, row.changed_seq, row.changed_by, row.changed, violations, withheld)
 
 
 def _row(*columns: object) -> Row:
     found = dict(zip(_COLUMNS.split(", "), columns, strict=True))
     found["tags"] = tuple(map(tuple, msgspec.json.decode(str(found["tags"]), type=list[list[str]])))
     found["violations"] = tuple(msgspec.json.decode(str(found["violations"] or "[]"), type=list[str]))
+    if found["withheld"] is not None:
+        found["withheld"] = withheld_from_wire(msgspec.json.decode(str(found["withheld"]), type=WireWithheld))
     return Row(**found)  # type: ignore[arg-type]

@@ -249,7 +249,7 @@ class PushReceiver:
         with own.blame_node("push", body):
             batch = parse_batch(push.body)
         self._check_nodes(batch, push.from_)
-        check_batch(batch, lambda enclave: LogVerifier(enclave, push.from_, self.pins), body)
+        batch = check_batch(batch, lambda enclave: LogVerifier(enclave, push.from_, self.pins), body)
 
         def file() -> bool:
             self.inbox.file(push.from_, batch)

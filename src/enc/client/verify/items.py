@@ -12,7 +12,7 @@ from enc.client.verify.facts import Anchor, EventFact, StateFact, check_anchor
 from enc.client.verify.log_verifier import LogVerifier
 from enc.core.errors import InvalidProof
 from enc.core.log.commit import auto_delete_at
-from enc.core.log.event import event_from_wire, is_erasable, withheld_by
+from enc.core.log.event import event_from_wire, is_erasable, keep_valid_statement
 from enc.core.log.filter import Filter
 from enc.core.primitives.encoding import MAX_INT
 from enc.core.primitives.types import BundleProof, Event, Tags, TreeHead, Withheld, event_text, json_of
@@ -113,14 +113,11 @@ def _without_content(item: Item, verifier: LogVerifier) -> Item:
 
     A later Update, not shown in the item, erases an Update.
     """
-    event = item.event
-    statement = withheld_by(event, verifier.nodes_of(event))
+    event = keep_valid_statement(item.event, verifier.nodes_of(item.event))
     has_cause = item.updated_by is not None or event.type == "Update" or auto_delete_at(event) is not None
-    if not (has_cause or statement) or not is_erasable(event, verifier.dialect.predefined):
+    if not (has_cause or event.withheld) or not is_erasable(event, verifier.dialect.predefined):
         raise InvalidProof(f"{event.seq}: the content is missing, without an erasure or a valid statement of the node")
-    if statement is event.withheld:
-        return item
-    return replace(item, event=replace(event, withheld=None))
+    return item if event is item.event else replace(item, event=event)
 
 
 def check_order(events: Sequence[Event], reverse: bool = False) -> None:

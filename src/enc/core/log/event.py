@@ -266,6 +266,13 @@ def withheld_by(event: Event, nodes: Container[bytes]) -> Withheld | None:
     return signed_statement(event) if statement is not None and statement.node in nodes else None
 
 
+def keep_valid_statement(event: Event, nodes: Container[bytes]) -> Event:
+    """Return the event without a statement that does not count: see `withheld_by`."""
+    if event.withheld is None or withheld_by(event, nodes) is not None:
+        return event
+    return replace(event, withheld=None)
+
+
 def wire_event(event: Event) -> dict[str, Any]:
     """Return the event as a JSON object. An erased one has `"content": null` and its
     `content_hash`; a withheld one has `withheld`, too."""

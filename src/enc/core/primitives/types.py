@@ -99,7 +99,7 @@ class Event(Commit, frozen=True, kw_only=True):
 
     @property
     def json(self) -> Any:
-        """The content, parsed as JSON; None if it was erased or is not JSON that all parsers read
+        """The content, parsed as JSON; None if it is missing or is not JSON that all parsers read
         alike."""
         return json_of(self.content)
 
@@ -108,7 +108,7 @@ class Event(Commit, frozen=True, kw_only=True):
 
 
 def json_of(content: str | None) -> Any:
-    """Return a content parsed as JSON; None if it was erased or is not JSON (see `strict_json`)."""
+    """Return a content parsed as JSON; None if it is missing or is not JSON (see `strict_json`)."""
     try:
         return None if content is None else strict_json(content)
     except InvalidCommit:
@@ -130,14 +130,20 @@ class _Shown(Protocol):
     def author(self) -> bytes: ...
     @property
     def content(self) -> str | None: ...
+    @property
+    def withheld(self) -> Withheld | None: ...
 
 
 def event_text(event: _Shown) -> str:
     """Return an event in a few words, for a `repr`."""
+    return f"{event.seq} {event.type} by {event.author.hex()[:8]}: {_content_text(event)}"
+
+
+def _content_text(event: _Shown) -> str:
     content = event.content
-    if content is not None and len(content) > SHOWN:
-        content = f"{content[:SHOWN]}…"
-    return f"{event.seq} {event.type} by {event.author.hex()[:8]}: {'erased' if content is None else repr(content)}"
+    if content is None:
+        return "erased" if event.withheld is None else f"withheld by the node ({event.withheld.reason})"
+    return repr(content if len(content) <= SHOWN else f"{content[:SHOWN]}…")
 
 
 class Receipt(Struct, frozen=True, kw_only=True):

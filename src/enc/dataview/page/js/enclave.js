@@ -132,7 +132,7 @@ async function events(root, it, query, options) {
     { label: "Author", cell: (row) => id(row.author) },
     { label: "Time", cell: (row) => cell(row.timestamp, "time") },
     { label: "Proof", cell: (row) => h("a", { href: `#/proof/${row.id}`, "aria-label": `Check event ${row.seq}` }, "check") },
-    { label: "Content", cell: (row) => (row.content === null ? h("span", { class: "nil" }, "erased") : cell(row.content)) },
+    { label: "Content", cell: (row) => (row.content === null ? h("span", { class: "nil" }, "erased or withheld") : cell(row.content)) },
   ];
   made.append(table("Events", columns, found.rows, { empty: type || author ? "No event matches these filters." : "No events of this enclave have been ingested." }), pager(`enclaves/${it.id}`, query, found.next) ?? "");
 }

@@ -21,7 +21,7 @@ const MARKS = { good: "✓", part: "◐", bad: "✗", none: "?" };
 export function report(found, { source = "", value = null } = {}) {
   const [tone, title] = HEADLINES[found.verdict];
   const parts = [banner(found, tone, title, source), ...(found.groups.length ? [chain(found.groups)] : [])];
-  if (found.event) parts.push(about(found.event));
+  if (found.event) parts.push(about(found.event, found.missing));
   parts.push(shows(found), save(found, value), ...found.groups.map((group, i) => section(group, i)));
   return h("div", { class: "report", "data-verdict": found.verdict }, parts);
 }
@@ -98,7 +98,7 @@ function section(group, i) {
 }
 
 // Describes the event; its content is untrusted text.
-function about(event) {
+function about(event, missing) {
   const when =
     event.timestamp <= 8.64e15
       ? new Date(event.timestamp).toISOString().slice(0, 19).replace("T", " ")
@@ -110,7 +110,7 @@ function about(event) {
   ];
   const content =
     event.content === null
-      ? h("p", { class: "soft" }, "Its content was erased.")
+      ? h("p", { class: "soft" }, `Its content ${missing ?? "is not in this file: it was erased or is withheld"}.`)
       : h("pre", { tabindex: "0", role: "region", "aria-label": "Content" }, clip(event.content, 20_000));
   return h(
     "section",

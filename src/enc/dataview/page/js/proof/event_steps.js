@@ -22,7 +22,7 @@ function hashStep(event, judge) {
   const [version, why] = judged(event, judge);
   const says =
     "Enclave, author, type, content, expiry and tags hash to the commit hash that the author signed" +
-    (event.content === null ? "; the content was erased, and its hash stands for it." : ".");
+    (event.content === null ? "; the content is not shown, and its hash stands for it." : ".");
   const inputs = [
     ["protocol version", version ?? "not known"],
     ["enclave", event.enclave],

@@ -64,6 +64,7 @@ export function inspectProof(value) {
     enclave: hex(proof.enclave),
     sequencer: hex(proof.sequencer),
     event: proof.event?.event ?? null,
+    missing: ok ? missingContent(proof, history) : null,
     groups,
     proved: ok ? says(proof, history) : [],
     notProved: ok ? NOT_PROVED : [],
@@ -217,6 +218,11 @@ function eventSays({ event, anchor, status, update }, nodes) {
     ...(status === null ? [] : [`after bundle ${status.anchor.inclusion.index} it is ${statusOf(status)}`]),
     ...(update === null ? [] : [updateSays(update, nodes)]),
   ];
+}
+
+/** Returns why the content of a proved event is missing; null if it is not. */
+function missingContent({ event, sequencer }, { moves }) {
+  return event && event.event.content === null ? missing(event.event, nodesOf(event, sequencer, moves)) : null;
 }
 
 function missing(event, nodes) {
