@@ -301,6 +301,7 @@ def check_fields(record: Any, fields: dict[str, Any]) -> None:
         ("make_personal", "personal"),
         ("make_witness", "witness"),
         ("make_withheld", "withheld"),
+        ("make_evacuation", "evacuation"),
         ("make_contacts", "contacts"),
     ],
 )
@@ -318,6 +319,7 @@ def test_the_generator_makes_the_same_bytes(program: str, name: str) -> None:
         "make_personal",
         "make_witness",
         "make_withheld",
+        "make_evacuation",
         "make_contacts",
     ],
 )

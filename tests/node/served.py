@@ -9,7 +9,7 @@ with Served() as node:
 import asyncio
 import os
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager
 from itertools import count
@@ -173,6 +173,10 @@ class Served:
         done: Future[T] = Future()
         self.node.loop.call_soon_threadsafe(lambda: done.set_result(work()))
         return done.result(PATIENCE_S)
+
+    def run(self, work: Callable[[], Coroutine[Any, Any, T]]) -> T:
+        """Run a coroutine on the event loop and return its result."""
+        return asyncio.run_coroutine_threadsafe(work(), self.node.loop).result(PATIENCE_S)
 
     def until(self, holds: Callable[[], bool]) -> None:
         """Wait until this condition holds on the event loop's thread."""

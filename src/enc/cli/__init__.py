@@ -28,7 +28,7 @@ MODULES = {
     "enc.cli.enclave.registry": "registry",
     "enc.cli.enclave.migrate": "migrate follow",
     "enc.cli.group.commands": "group",
-    "enc.cli.ops.node_salvage": "node",
+    "enc.cli.ops.node_commands": "node",
     "enc.cli.ops.witness": "witness",
     "enc.cli.me.commands": "me",
     "enc.cli.dm.commands": "dm",

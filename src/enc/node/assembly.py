@@ -32,14 +32,20 @@ from enc.node.api.registry import RegistryApi
 from enc.node.api.restriction_orders import RestrictionOrders
 from enc.node.api.status_pages import StatusPages
 from enc.node.api.subscriptions import SubscriptionHub
+from enc.node.api.warm_copies import WarmCopyApi
 from enc.node.api.websocket import WebSocketApi, WebSocketLimits
 from enc.node.config import NodeConfig
 from enc.node.control.operations import Operations
+from enc.node.evacuation.control import EvacuationControl
+from enc.node.evacuation.copy_orders import CopyOrders
+from enc.node.evacuation.report import Report
+from enc.node.evacuation.statement import EvacuationStatement
 from enc.node.imports.context import ImportContext, ImportPolicy
 from enc.node.imports.fetches import Fetches
 from enc.node.imports.jobs import Importer
 from enc.node.imports.source_calls import SourceCalls
 from enc.node.imports.uploads import UploadLimits, Uploads, unnamed_file
+from enc.node.imports.warm_copies import WarmCopies, WarmCopyLimits
 from enc.node.limits.disk_space import DiskSpace, file_size, read_disk
 from enc.node.limits.quota import StorageRules
 from enc.node.limits.restrictions import AddressRates, Restrictions
@@ -117,6 +123,7 @@ class Node:
         self.operations = Operations()
         """What commands of the operator can ask this node for."""
         self._allowed = frozenset(config.admission.allow)
+        self.statement = EvacuationStatement(config.data_path / "evacuation.json", key, self._now)
         self.states = StateCache(store)
         self.restrictions = Restrictions(store.restrictions.read_all(), self._now)
         self._peers: Peers | None = None
@@ -208,6 +215,7 @@ class Node:
             self._checkpoint,
             max_page=limits.page_bytes,
             restrictions=self.restrictions,
+            may_copy=self.statement.may_copy,
         )
         self.executor = ThreadPoolExecutor(READERS, thread_name_prefix="answers")
         reads = ReadPool(handlers, self.executor, identities, addresses)
@@ -221,7 +229,7 @@ class Node:
             self.restored,
         )
         readiness = Readiness(checks.all())
-        self.pages = StatusPages(self.config, self.key.public, readiness, self.metrics, self.restored)
+        self.pages = StatusPages(self.config, self.key.public, readiness, self.metrics, self.statement, self.restored)
         pages = {"/info": self.pages.info, "/health": self.pages.health, "/openapi.json": _openapi}
         if self.config.admin.public_metrics:
             pages["/metrics"] = self.pages.public_prometheus
@@ -242,11 +250,16 @@ class Node:
             grace_s=taking.upload_grace_s,
         )
         self.uploads = Uploads(bounds, self.disk, self._monotonic, lambda: unnamed_file(folder))
-        calls = SourceCalls(taking.uploads, allow_private=self.config.private_endpoints)
-        self.fetches = Fetches(self.importer, self.uploads, calls, self.key, self._now, taking.total_bytes)
+        self.calls = SourceCalls(taking.uploads, allow_private=self.config.private_endpoints)
+        context = self.importer.context
+        self.warm_copies = WarmCopies(context, self.uploads, self.calls, self._warm_copy_limits, self._monotonic)
+        most = taking.total_bytes
+        self.fetches = Fetches(self.importer, self.uploads, self.calls, self.key, self._now, most, self.warm_copies)
+        self.copy_orders = self._evacuation()
         imports = ImportApi(self.importer, reads, self.uploads, self.fetches, limits.body, taking.archive_bytes)
         bulk = BulkCommits(self.intake, addresses, identities, limits.body, limits.commits_per_request)
         routes = [*self.registry.routes(reads), *imports.routes(), *bulk.routes()]
+        routes += WarmCopyApi(self.warm_copies, context, limits.body).routes()
         self.requests = RequestLog(
             self.metrics, self._monotonic, is_logged=self.config.access_log, takes_ids=bool(self.config.proxy.trusted)
         )
@@ -259,6 +272,24 @@ class Node:
         )
         self.ws = WebSocketApi(self.intake, reads, self.hub, addresses, ws_limits, self.key.public, self.requests)
         self.app = with_cors(self._app, self.config.cors.origins)
+
+    def _evacuation(self) -> CopyOrders:
+        """Return what orders copies of this node's enclaves; add the operator's commands."""
+        private, statement = self.config.private_endpoints, self.statement
+        orders = CopyOrders(statement, self.store, self.key, self.calls, self._now, allow_private=private)
+        report, url = Report(self.store, self.key.public, orders), self.config.public_url
+        control = EvacuationControl(statement, orders, report, url, restored=self.restored, allow_private=private)
+        control.add_to(self.operations)
+        return orders
+
+    def _warm_copy_limits(self) -> WarmCopyLimits:
+        taking = self.config.imports
+        return WarmCopyLimits(
+            nodes=frozenset(map(bytes.fromhex, taking.ahead_from)),
+            enclaves=taking.ahead_enclaves,
+            bytes=taking.ahead_bytes,
+            log_bytes=taking.total_bytes,
+        )
 
     def _importer(self, identities: RateLimiter) -> Importer:
         taking, limits = self.config.imports, self.config.limits
@@ -334,11 +365,13 @@ class Node:
 
     def _add_counts(self) -> None:
         """Add what the parts of the node count themselves."""
-        metrics, supervisor = self.metrics, self.push_supervisor
+        metrics, supervisor, copies = self.metrics, self.push_supervisor, self.warm_copies
         metrics.by_label(
             "enc_not_ready", "1 for each reason", "code", lambda: dict.fromkeys(self.pages.readiness.codes, 1)
         )
         metrics.by_label("enc_imports_open", "Imports that have not ended", "state", self.importer.open)
+        metrics.by_label("enc_warm_copies", "Warm copies of other nodes' enclaves", "status", lambda: copies.counts)
+        metrics.gauge("enc_warm_copy_bytes", "Bytes of warm copies", lambda: copies.stored_bytes)
         metrics.by_label("enc_imports", "Imports that ended", "outcome", lambda: self.importer.ended, is_counter=True)
         metrics.counter(
             "enc_signature_workers_failed",
@@ -452,6 +485,7 @@ class Node:
         if self.push_supervisor is not None:
             self.push_supervisor.start()
         self._expiry = self.loop.create_task(self._expire())
+        self._ordering = self.loop.create_task(self.copy_orders.run())
 
     async def _expire(self) -> None:
         while True:
@@ -462,6 +496,7 @@ class Node:
         """Close expired subscriptions and slow uploads."""
         self.hub.expire(self._now() // 1000)
         self.uploads.drop_slow()
+        self.warm_copies.sweep()
 
     async def drain(self) -> None:
         """Answer what was accepted, and tell subscribers that it is over."""
@@ -473,6 +508,8 @@ class Node:
     def stop(self) -> None:
         """Stop the threads; everything is on disk."""
         self._expiry.cancel()
+        self._ordering.cancel()
+        self.warm_copies.stop()
         self.fetches.stop()
         self.importer.stop()
         self.admission.stop()

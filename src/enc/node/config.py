@@ -420,6 +420,12 @@ class ImportSettings(Struct, frozen=True, kw_only=True):
         int, _size("Lowest average speed at which a log must arrive, per second.", 1 << 40)
     ] = 64 << 10
     upload_grace_s: Annotated[float, _real("Time before it must reach that speed.", 0, 3600, "seconds")] = 30.0
+    ahead_from: Annotated[
+        tuple[str, ...],
+        _list("Keys of nodes whose enclaves are copied ahead of moves.", "keys of 64 lower-case hex digits", _HEX64),
+    ] = ()
+    ahead_enclaves: Annotated[int, _number("Most enclaves that are copied ahead.", 0, _MANY)] = 1000
+    ahead_bytes: Annotated[int, _size("Most bytes of them, about.", 1 << 50)] = 16 << 30
 
 
 class AdminSettings(Struct, frozen=True, kw_only=True):

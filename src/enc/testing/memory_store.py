@@ -136,6 +136,9 @@ class MemoryStaging:
     def target(self, event_id: bytes) -> Target | None:
         return self._store._memory(self.name).target(event_id)
 
+    def rest(self) -> None:
+        """Do nothing: everything is in memory anyway."""
+
     def adopt(self, state: EnclaveState, payer: bytes, clock: int) -> None:
         store, old, staged = self._store, self._store._all.get(self._enclave), self._staged
         if (old is None) != (self._held < 0):

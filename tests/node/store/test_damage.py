@@ -1,5 +1,6 @@
 """A damaged page in one enclave's data stops no other enclave."""
 
+import math
 from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
@@ -13,6 +14,7 @@ from enc.core.machine import enclave as machine
 from enc.core.primitives.types import Receipt
 from enc.node.ops import retention
 from enc.node.ops.retention import RetentionSweeper
+from enc.node.sequence import sealing
 from enc.node.sequence.damage import FIRST_PAUSE_MS, MAX_PAUSE_MS, DamagedEnclaves, write_in_parts
 from enc.node.store.damage import DamagedData
 from enc.node.store.sqlite.connection import PAGE_BYTES
@@ -153,6 +155,7 @@ def test_a_bundle_that_cannot_be_closed_stops_no_other(world: World, monkeypatch
         return seal(state, now, reader)
 
     monkeypatch.setattr(machine, "seal", fail)
+    monkeypatch.setattr(sealing, "SEAL_S", math.inf)
     with closing(SqliteStore(world.path)) as store:
         host = world.host(store)
         host.now += 5_000
@@ -211,7 +214,10 @@ def test_more_contents_that_cannot_be_erased_than_one_call_erases(
         assert all(event.content is not None for event in store.events(victim, 1, 40))
 
 
-def test_an_enclave_whose_id_cannot_be_read_stops_no_bundle_of_another(tmp_path: Path) -> None:
+def test_an_enclave_whose_id_cannot_be_read_stops_no_bundle_of_another(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sealing, "SEAL_S", math.inf)
     path = tmp_path / "enc.db"
     with closing(SqliteStore(path)) as store:
         host = Host(store)

@@ -99,6 +99,8 @@ class Chat:
         for update in self._source.past(history):
             self._show(update)
         self._seen = self._source.seq
+        for line in self._ctx.new_evacuations():
+            self._ui.warn(line)
         if first:
             self._put(first)
         subscriber = threading.Thread(target=self._subscribe, daemon=True)

@@ -1,6 +1,7 @@
 """What a command works with: its settings, a client of the node, and its output."""
 
 import os
+import shlex
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -16,6 +17,7 @@ from enc.core.errors import MisuseError
 if TYPE_CHECKING:
     from enc.client import Client, Enclave, Identity, Registry
     from enc.core.primitives.types import Receipt
+    from enc.core.registry.evacuation import Evacuation
 
 TIMEOUT_S = 10.0
 
@@ -31,6 +33,10 @@ class CommandContext(Output):
         super().__init__(bool(flags.get("as_json")))
         self._flags = flags
         self._identity: Identity | None = None
+        self._clients: list[Client] = []
+        self._noted_nodes: set[bytes] = set()
+        self.moving_to: str | None = None
+        """The node to which the command moves enclaves: what asks for just that is not shown."""
 
     @cached_property
     def settings(self) -> settings.ProfileSettings:
@@ -98,7 +104,19 @@ class CommandContext(Output):
         uses_recorded = not self.is_given("node")
         settings = ClientSettings(accept_loss=accept_loss, uses_recorded=uses_recorded, **self._witnesses())
         with Client(identity=identity, timeout=timeout, settings=settings, **{"patience": timeout, **more}) as client:
-            yield client
+            self._clients.append(client)
+            try:
+                yield client
+            finally:
+                for line in self.new_evacuations():
+                    self.note(line)
+
+    def new_evacuations(self) -> list[str]:
+        """Return a line for each node that asks owners to move their enclaves, each node once."""
+        found = {node: each for client in self._clients for node, each in client.evacuations.items()}
+        new = [each for node, each in found.items() if node not in self._noted_nodes and each.to != self.moving_to]
+        self._noted_nodes |= found.keys()
+        return [evacuation_line(each) for each in new]
 
     def _witnesses(self) -> dict[str, Any]:
         """Return the client's witnesses and how many of them must agree, as fields of ClientSettings."""
@@ -142,6 +160,16 @@ class CommandContext(Output):
 
         text = fields(seq=receipt.seq, id=receipt.id.hex(), time=format_time(receipt.timestamp))
         self.emit({**wire_receipt(receipt), "enclave": enclave.hex}, text)
+
+
+def evacuation_line(found: "Evacuation") -> str:
+    """Return what a node asks of owners, with the commands that do it."""
+    by = f" by {format_time(found.deadline)}" if found.deadline else ""
+    to = shlex.quote(found.to)
+    return (
+        f"the node with the key {found.node.hex()} asks owners to move their enclaves to {found.to}{by}: "
+        f"enc migrate ENCLAVE --to {to}, or for all of yours: enc migrate --all --to {to}"
+    )
 
 
 def parse_registry(text: str) -> "Registry":

@@ -56,6 +56,7 @@ def migrate(
     pulls the log and replays it, too. At the end its head is checked to extend what you saw at the old node. With
     --force, the new node gets your archive: events that the old node accepted later are lost.
     """
+    ctx.moving_to = to
     if force != (archive is not None):
         raise MisuseError("--force and --archive FILE: give both or neither")
     if all_:

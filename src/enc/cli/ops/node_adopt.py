@@ -11,7 +11,7 @@ from msgspec import Struct
 
 from enc.cli.common import exits
 from enc.cli.common.exits import one_line
-from enc.cli.ops import node_enclaves
+from enc.cli.ops import node
 from enc.cli.ops.node import NAME, ConfigFile, Data, epilog_with, load
 from enc.core.errors import EncError, MisuseError, Unavailable
 from enc.node.config import NodeConfig
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from enc.node.ops.adoption import LogAsCopied, StoreComparison
     from enc.node.store.sqlite.store import SqliteStore
 
-app = node_enclaves.app
+app = node.app
 
 MAX_SHOWN = 1000
 """Lines about enclaves that have something newer elsewhere."""

@@ -9,12 +9,12 @@ import typer
 
 from enc.cli.common import exits
 from enc.cli.common.output import Output, OutputRow
-from enc.cli.ops import node_clock
+from enc.cli.ops import node
 from enc.cli.ops.node import NAME, AsJson, ConfigFile, Data, epilog_with, load
 from enc.core.errors import MisuseError
 from enc.runtime.clock import utc_time
 
-app = node_clock.app
+app = node.app
 
 COLUMNS = ("banned", "until", "since", "reason")
 UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}

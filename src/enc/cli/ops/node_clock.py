@@ -8,14 +8,14 @@ import typer
 
 from enc.cli.common import exits
 from enc.cli.common.output import fields
-from enc.cli.ops import node_adopt
+from enc.cli.ops import node
 from enc.cli.ops.node import NAME, AsJson, ConfigFile, Data, epilog_with, load
 from enc.runtime.clock import now_ms, utc_time
 
 if TYPE_CHECKING:
     from enc.node.ops.recorded_clock import RecordedClock
 
-app = node_adopt.app
+app = node.app
 
 MAX_SHOWN = 100
 """Enclaves that are shown one by one."""

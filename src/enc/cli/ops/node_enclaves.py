@@ -6,13 +6,13 @@ import typer
 
 from enc.cli.common import exits
 from enc.cli.common.output import Output, OutputRow
-from enc.cli.ops import node_queues
+from enc.cli.ops import node
 from enc.cli.ops.node import NAME, AsJson, ConfigFile, Data, epilog_with, load
 
 if TYPE_CHECKING:
     from enc.node.store.sqlite.enclave_list import EnclaveSize
 
-app = node_queues.app
+app = node.app
 
 COLUMNS = ("enclave", "events", "bytes", "lifecycle")
 

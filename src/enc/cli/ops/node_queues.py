@@ -9,7 +9,7 @@ import typer
 
 from enc.cli.common import exits
 from enc.cli.common.output import Output, OutputRow, short
-from enc.cli.ops import node_key
+from enc.cli.ops import node
 from enc.cli.ops.node import NAME, AsJson, ConfigFile, Data, epilog_with, load
 from enc.core.errors import MisuseError
 from enc.runtime.clock import now_ms
@@ -17,7 +17,7 @@ from enc.runtime.clock import now_ms
 if TYPE_CHECKING:
     from enc.node.store.push_interface import QueueReport
 
-app = node_key.app
+app = node.app
 
 COLUMNS = ("identity", "push_seq", "waiting", "oldest", "delivered", "dead", "url", "last error", "endpoint")
 

@@ -13,7 +13,7 @@ import typer
 
 from enc.cli.common import exits
 from enc.cli.common.exits import one_line
-from enc.cli.ops import node_takedown
+from enc.cli.ops import node
 from enc.cli.ops.node import NAME, AsJson, ConfigFile, Data, ask_passphrase, enclave_id, epilog_with, load
 from enc.core.errors import MisuseError
 from enc.node.config import NodeConfig
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from enc.node.salvage.enclaves import LeftOut
     from enc.node.salvage.salvage import SalvageReport, SalvageSteps
 
-app = node_takedown.app
+app = node.app
 
 
 @app.command(epilog=epilog_with("Example: enc node salvage --data /var/lib/enc --to /var/lib/enc-salvaged"))

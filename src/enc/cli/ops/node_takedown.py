@@ -7,14 +7,14 @@ import typer
 
 from enc.cli.common import exits
 from enc.cli.common.output import Output, OutputRow
-from enc.cli.ops import node_ban
+from enc.cli.ops import node
 from enc.cli.ops.node import NAME, AsJson, ConfigFile, Data, epilog_with
 from enc.cli.ops.node_ban import call, pages
 from enc.core.errors import MisuseError
 from enc.core.log.withheld import REASONS
 from enc.runtime.clock import utc_time
 
-app = node_ban.app
+app = node.app
 
 COLUMNS = ("enclave", "reason", "full", "since")
 

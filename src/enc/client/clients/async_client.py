@@ -54,6 +54,7 @@ from enc.client.witness.witnesses import Witnessed
 from enc.core.errors import EncError, MisuseError
 from enc.core.machine.archive import Header
 from enc.core.primitives.types import Commit, Event, Receipt, Tags, TreeHead
+from enc.core.registry.evacuation import Evacuation
 from enc.core.registry.reg_entry import IdentityEntry
 from enc.core.rules.manifest_schemas import ContentSchemas
 from enc.core.trees.state_key import Namespace
@@ -112,6 +113,11 @@ class AsyncClient:
     async def seq_pub(self) -> bytes:
         """Return the node's key."""
         return await self._run(self._setup.node.seq_pub())
+
+    @property
+    def evacuations(self) -> Mapping[bytes, Evacuation]:
+        """The nodes that ask owners to move their enclaves away, by key, among those asked so far."""
+        return self._setup.evacuations
 
     async def create(
         self, manifest: Manifest, *, tags: TagList = (), schemas: Mapping[str, Any] | None = None

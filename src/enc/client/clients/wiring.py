@@ -29,6 +29,7 @@ from enc.client.witness.witnesses import Witness
 from enc.core.errors import MisuseError, PeerError
 from enc.core.primitives.encoding import compact_json
 from enc.core.primitives.signing import Alg
+from enc.core.registry.evacuation import Evacuation
 from enc.core.rules.content_schema import key_text
 from enc.core.rules.manifest_schemas import read_schemas
 from enc.core.rules.parse_manifest import parse_manifest
@@ -97,7 +98,8 @@ class Setup:
         self._pins, self._alg, self.accept_loss = open_pins(pins), settings.alg, settings.accept_loss
         known = None if seq_pub is None else as_bytes(seq_pub, "seq_pub")
         self.caller = RetryingCaller(patience, self._monotonic, None if url is None else base_url(url))
-        self.node = NodeLink(self.caller, known, is_unresolved=url is None)
+        self.evacuations: dict[bytes, Evacuation] = {}
+        self.node = NodeLink(self.caller, known, is_unresolved=url is None, evacuations=self.evacuations)
         self.registry_client = None if registry is None else self._open_registry(registry, patience)
         quick_registry = None if registry is None else self._open_registry(registry, 0)
         self._registration = self._open_registration(quick_registry if settings.auto_register else None)
@@ -206,7 +208,7 @@ class Setup:
 
     def _reach(self, url: str) -> NodeLink:
         """Return a link to a node that may have the enclave."""
-        return NodeLink(self.caller.for_node(base_url(url)), None)
+        return NodeLink(self.caller.for_node(base_url(url)), None, evacuations=self.evacuations)
 
     def _open_registry(self, registry: Registry, patience: float) -> RegistryClient:
         node = NodeLink(self.caller.for_node(base_url(registry.url), patience), registry.seq_pub)

@@ -9,18 +9,30 @@ from enc.client.wire.single_flight import SingleFlight
 from enc.core.errors import InvalidProof
 from enc.core.primitives.encoding import unhex
 from enc.core.primitives.signing import check_public_key
+from enc.core.registry.evacuation import Evacuation, check_evacuation, parse_evacuation
 
 
 class NodeLink:
     """One node; with `is_unresolved` not known yet: a registry will name it."""
 
-    def __init__(self, caller: RetryingCaller, seq_pub: bytes | None, *, is_unresolved: bool = False) -> None:
+    def __init__(
+        self,
+        caller: RetryingCaller,
+        seq_pub: bytes | None,
+        *,
+        is_unresolved: bool = False,
+        evacuations: dict[bytes, Evacuation] | None = None,
+    ) -> None:
+        """`evacuations` collects what nodes ask of their owners, by the node's key."""
         self.caller, self._expected, self.is_unresolved = caller, seq_pub, is_unresolved
+        self._evacuations = {} if evacuations is None else evacuations
         self._asking = SingleFlight()
         self.found: bytes | None = None
         """The key, once the node has answered with it."""
         self.limits = NodeLimits()
         """What the node accepts in one request, from the same answer."""
+        self.evacuation: Evacuation | None = None
+        """The node's request to move enclaves away, from the same answer; signed by its key."""
 
     @property
     def url(self) -> str | None:
@@ -46,7 +58,10 @@ class NodeLink:
         if self._expected not in (None, found):
             message = f"the node's key is {found.hex()}, but {(self._expected or b'').hex()} was expected"
             raise ForeignSequencer(message, answer_evidence("foreign", bytes(32), self._expected or b"", message, body))
-        self.found, self.limits = found, limits
+        self.found, self.limits, self.evacuation = found, limits, _evacuation(body, found)
+        self._evacuations.pop(found, None)
+        if self.evacuation is not None:
+            self._evacuations[found] = self.evacuation
         return found
 
     def _read(self, body: bytes) -> tuple[bytes, NodeLimits]:
@@ -60,3 +75,13 @@ class NodeLink:
             raise Forgery(
                 message, answer_evidence("answer", bytes(32), self._expected or bytes(32), message, body)
             ) from e
+
+
+def _evacuation(body: bytes, node: bytes) -> Evacuation | None:
+    """Return the node's statement; None without one, or if the node did not sign it."""
+    try:
+        found = parse_evacuation(read(body, info_decoder).evacuation)
+        check_evacuation(found, node)
+    except InvalidProof:
+        return None
+    return found

@@ -24,8 +24,10 @@ from enc.core.log.receipt import check_receipt, parse_receipt
 from enc.core.primitives.types import Commit, Event
 from enc.core.rules.content import parse_migrate
 
-POLL_S = 0.5
-"""Seconds between two questions for the status."""
+FIRST_POLL_S, POLL_S = 0.05, 0.5
+"""Seconds before the first question for the status, and most seconds between two: each pause is
+twice as long as the one before.
+"""
 MAX_RETRIES, RETRY_S = 3, 1.0
 """Number of retries of an import that the node could not finish for now, and the pause before each.
 """
@@ -65,7 +67,7 @@ def run_import(
     status = Call(f"/import/{migrate.hash.hex()}")
     answer = _read_status((yield from node.caller.request(call)))
     report("import", f"requested from {node.url}")
-    retries = MAX_RETRIES
+    retries, pause = MAX_RETRIES, FIRST_POLL_S
     while answer.status == "running" or (retries and _is_temporary(answer)):
         if answer.status == "failed":
             retries -= 1
@@ -73,7 +75,8 @@ def run_import(
             answer = _read_status((yield from node.caller.request(call)))
             continue
         progress(answer.events, answer.total)
-        yield Pause(POLL_S)
+        yield Pause(pause)
+        pause = min(2 * pause, POLL_S)
         try:
             answer = _read_status((yield from node.caller.request(status)))
         except EnclaveNotFound:  # the node restarted meanwhile: it has kept nothing, or all

@@ -1,6 +1,7 @@
 """Moves an enclave to another node, in steps; each step first checks whether it is already done.
 
     peaceful   copy the log -> freeze the enclave -> sign the Migrate -> the old node accepts it -> the new one pulls
+    copied     the same without the first step: the new node has copied the log ahead of time
     forced     read the archive -> sign the Migrate -> the new node replays the archive and accepts the Migrate
     both       wait for the new node -> verify that its log continues what was seen before -> register
 
@@ -14,10 +15,9 @@ from pathlib import Path
 from typing import Any
 
 from msgspec import Struct
-from msgspec.json import Decoder
 
 from enc.client.enclave.backup import BackupProgress, append_log, archive_head, open_part, resume, write_archive
-from enc.client.enclave.combined_reads import manifest_event
+from enc.client.enclave.combined_reads import manifest_event, policy
 from enc.client.errors import ForeignSequencer, LostRange
 from enc.client.link.enclave_reader import EnclaveReader
 from enc.client.link.node_link import NodeLink
@@ -25,9 +25,9 @@ from enc.client.migration.adopt_sequencer import lost_range
 from enc.client.migration.import_order import OnStep, run_import
 from enc.client.migration.journal import Journal
 from enc.client.migration.preflight import NodeTerms, begins_with, check_existing_log, checkpoint_size, fetch_terms
+from enc.client.migration.warm_move import check_destination, held_where_copied, hold_checkpoint
 from enc.client.registry.register import register_enclave
 from enc.client.registry.registry_client import RegistryClient
-from enc.client.verify.decode_answers import read
 from enc.client.verify.pins import Pin
 from enc.client.wire.flow import Call, Flow, work
 from enc.core.errors import (
@@ -51,6 +51,7 @@ from enc.core.machine.state import view
 from enc.core.primitives.encoding import compact_json
 from enc.core.primitives.types import Commit, Event, Receipt, TreeHead
 from enc.core.rules.content import parse_migrate
+from enc.core.rules.dialect import Dialect
 
 HOLD_S = 30
 """How long the old node is asked to accept only the Migrate, in seconds."""
@@ -70,14 +71,6 @@ class Moved(Struct, frozen=True):
     @property
     def sequencer(self) -> bytes:
         return parse_migrate(self.migrate).new_sequencer
-
-
-class _Checkpoint(Struct):
-    seq: int
-    ct_root: str
-
-
-_checkpoint = Decoder(_Checkpoint)
 
 
 class Mover:
@@ -168,13 +161,15 @@ class Mover:
         A stored commit is sent first: it may be accepted.
         """
         yield from self._reader.session.head()  # follows the enclave to its current node
+        yield from check_destination(self._reader.node, self._new_node)
         asked = yield from fetch_terms(self._new_node)
         if journal.commit() is None:  # else it may have been accepted already
             asked.check_open()
         if self._registry_client is not None:
             yield from self._register_before(self._registry_client)
         for _ in range(MAX_TRIES):
-            commit = journal.commit() or (yield from self._copy_and_sign(journal, asked))
+            commit = journal.commit() or (yield from self._sign_copied(journal))
+            commit = commit or (yield from self._copy_and_sign(journal, asked))
             try:
                 receipt = yield from self._reader.session.submit(commit)
             except (CheckpointMismatch, Expired):
@@ -209,9 +204,7 @@ class Mover:
             asked.check_fits(replay, file.tell(), len((manifest.content or "").encode()))
             session = self._reader.session.transport_session()
             yield from check_existing_log(self._new_node, session, replay, manifest, head)
-            text = yield from self._reader.session.ask("/checkpoint", "Checkpoint", {"hold": HOLD_S})
-            with self._reader.session.known_verifier().blame_node("checkpoint", text):
-                checkpoint = read(text, _checkpoint)
+            text, checkpoint = yield from hold_checkpoint(self._reader, HOLD_S)
             if replay.events <= checkpoint.seq:
                 head = yield from append_log(self._reader, file, replay, self._progress)
         self._report("hold", f"the log is at event {checkpoint.seq}")
@@ -221,18 +214,29 @@ class Mover:
         header = header_of(replay, head)
         journal.copy.unlink(missing_ok=True)
         yield from work(lambda: write_archive(header, journal.part, journal.copy))
-        return (yield from self._sign(journal, replay))
+        return (yield from self._sign_replayed(journal, replay))
 
-    def _sign(self, journal: Journal, replay: Replay) -> Flow[Commit]:
+    def _sign_copied(self, journal: Journal) -> Flow[Commit | None]:
+        """Sign the Migrate for the log that the new node has copied ahead; None if it has not."""
+        checkpoint = yield from held_where_copied(self._reader, self._new_node, HOLD_S)
+        if checkpoint is None:
+            return None
+        journal.copy.unlink(missing_ok=True)  # of an earlier attempt: it may lack events
+        self._report("copy", f"{checkpoint.seq + 1} events, copied ahead by {self._new_node.url}")
+        self._report("hold", f"the log is at event {checkpoint.seq}")
+        dialect = (yield from policy(self._reader)).dialect
+        return (yield from self._sign(journal, checkpoint.seq, checkpoint.ct_root, dialect))
+
+    def _sign_replayed(self, journal: Journal, replay: Replay) -> Flow[Commit]:
+        root, dialect = replay.checkpoint_root().hex(), replay.state.policy.dialect
+        return (yield from self._sign(journal, replay.state.seq, root, dialect))
+
+    def _sign(self, journal: Journal, seq: int, root: str, dialect: Dialect) -> Flow[Commit]:
         to = yield from self._new_node.seq_pub()
-        content = {
-            "new_sequencer": to.hex(),
-            "prev_seq": replay.state.seq,
-            "ct_root": replay.checkpoint_root().hex(),
-        }
-        commit = self._reader.session.prepare("Migrate", compact_json(content), dialect=replay.state.policy.dialect)
+        content = {"new_sequencer": to.hex(), "prev_seq": seq, "ct_root": root}
+        commit = self._reader.session.prepare("Migrate", compact_json(content), dialect=dialect)
         journal.keep(commit)
-        self._report("sign", f"after event {replay.state.seq}, to {to.hex()}")
+        self._report("sign", f"after event {seq}, to {to.hex()}")
         return commit
 
     # Forced
@@ -244,7 +248,7 @@ class Mover:
                 replay = yield from work(lambda: self._replayed(archive))
                 self._check_loss(replay)
                 self._report("copy", f"{replay.events} events, replayed")
-                commit = yield from self._sign(journal, replay)
+                commit = yield from self._sign_replayed(journal, replay)
             try:
                 return (yield from self._import({"migrate": wire_commit(commit)}, commit, archive))
             except Expired:

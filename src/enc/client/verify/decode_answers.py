@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Any, Literal, TypeVar
 
-from msgspec import Struct, ValidationError, convert
+from msgspec import Raw, Struct, ValidationError, convert
 from msgspec.json import Decoder
 
 from enc.client.verify.facts import Anchor, StateFact
@@ -87,6 +87,7 @@ class NodeLimits(Struct, frozen=True):
 class WireInfo(Struct):
     seq_pub: str
     limits: Any = None
+    evacuation: Raw = Raw(b"null")
 
     def node_limits(self) -> NodeLimits:
         """Return the limits; none are known of a node that gives them in another form."""

@@ -6,7 +6,9 @@ import structlog
 from msgspec.json import encode
 
 from enc.core.primitives.types import VERSIONS
+from enc.core.registry.evacuation import wire_evacuation
 from enc.node.config import NodeConfig
+from enc.node.evacuation.statement import EvacuationStatement
 from enc.node.ops.metrics import Metrics
 from enc.node.ops.readiness import Readiness
 from enc.version import __version__
@@ -18,23 +20,30 @@ class StatusPages:
     """The pages about the node itself."""
 
     def __init__(
-        self, config: NodeConfig, seq_pub: bytes, readiness: Readiness, metrics: Metrics, restored: str = ""
+        self,
+        config: NodeConfig,
+        seq_pub: bytes,
+        readiness: Readiness,
+        metrics: Metrics,
+        statement: EvacuationStatement,
+        restored: str = "",
     ) -> None:
         """`restored`: why the node signs nothing; empty if it signs."""
-        self._restored = restored
+        self._restored, self._statement = restored, statement
         self.config, self._seq_pub, self.readiness, self._metrics = config, seq_pub, readiness, metrics
         self._was_public_used = False
         self._metrics_page: asyncio.Task[bytes] | None = None
         """The page that is being made; requests that arrive meanwhile share it."""
 
     async def info(self) -> tuple[int, str, bytes]:
-        limits = self.config.limits
+        limits, evacuation = self.config.limits, self._statement.current
         info = {
             "seq_pub": self._seq_pub.hex(),
             "software": {"name": "enc", "version": __version__},
             "enc_v": VERSIONS,
             "url": self.config.public_url or None,
             "restored": self._restored or None,
+            "evacuation": None if evacuation is None else wire_evacuation(evacuation),
             "create": self.config.admission.create,
             "imports": {
                 "at_once": self.config.imports.at_once,

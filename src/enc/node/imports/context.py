@@ -1,6 +1,7 @@
 """What all imports of a node share: its parts, and what its operator allows."""
 
 from collections.abc import Callable
+from typing import TypeVar
 
 from msgspec import Struct
 
@@ -15,6 +16,8 @@ from enc.node.sequence.sequencer import Sequencer
 from enc.node.sequence.state_cache import StateCache
 from enc.node.store.store_interface import Store, Usage
 from enc.runtime.rate_limit import RateLimiter
+
+T = TypeVar("T")
 
 
 class ImportPolicy(Struct, frozen=True, kw_only=True):
@@ -44,6 +47,10 @@ class ImportContext(Struct, frozen=True, kw_only=True):
     policy: ImportPolicy
     cores: frozenset[int]
     """Cores that check signatures."""
+
+    def call(self, work: Callable[[], T]) -> T:
+        """Run `work` on the sequencer's thread, the only one that writes, and return its result."""
+        return self.sequencer.call(work).result()
 
     def held(self, enclave: bytes) -> EnclaveState | None:
         """Return the state of what this node holds; raise EnclaveTerminated if it was terminated, and

@@ -19,6 +19,7 @@ from enc.node.imports.orders import ImportStatus
 from enc.node.imports.source_calls import SourceCalls
 from enc.node.imports.source_node import ImportCancelled, RemoteLog
 from enc.node.imports.uploads import Upload, Uploads
+from enc.node.imports.warm_copies import WarmCopies
 from enc.node.ops.internal_errors import internal_error
 
 
@@ -33,8 +34,10 @@ class Fetches:
         key: Signer,
         clock: Callable[[], int],
         max_bytes: int,
+        copies: WarmCopies,
     ) -> None:
-        """`max_bytes`: of one log, as JSON lines."""
+        """`max_bytes`: of one log, as JSON lines. `copies` may have the start of a log."""
+        self._copies = copies
         self._importer, self._uploads, self._calls, self._key, self._clock = importer, uploads, calls, key, clock
         self._max_bytes = max_bytes
         # One page at a time is opened: it takes several times its size of memory.
@@ -60,10 +63,21 @@ class Fetches:
         log = RemoteLog(
             source, self._key, migrate.sequencer, job.enclave, migrate.seq, self._clock, max_bytes=self._max_bytes
         )
-        task = asyncio.get_running_loop().create_task(log.fetch(upload, self._calls, self._pages))
+        task = asyncio.get_running_loop().create_task(self._fetch(job, upload, log, migrate))
         self._tasks.add(task)
         task.add_done_callback(partial(self._end, job, upload, log))
         return job.status
+
+    async def _fetch(self, job: ImportJob, upload: Upload, log: RemoteLog, migrate: Event) -> None:
+        """Fetch the log, or the end of it that a warm copy lacks."""
+        if job.held is None:
+            job.copy = await self._copies.take(job.enclave, migrate)
+        if job.copy is not None:
+            log.first = job.copy.events
+            if log.first >= migrate.seq:  # the order itself has the only event that may be missing
+                upload.rewind()
+                return
+        await log.fetch(upload, self._calls, self._pages)
 
     def _end(self, job: ImportJob, upload: Upload, log: RemoteLog, task: "asyncio.Task[None]") -> None:
         self._tasks.discard(task)
@@ -76,6 +90,8 @@ class Fetches:
                 self._importer.start(job, upload, upload.address)
             return
         upload.close()
+        if job.copy is not None:
+            job.copy.close()
         self._importer.fail(job, failure if isinstance(failure, EncError) else internal_error(failure, "import"))
 
     def stop(self) -> None:

@@ -21,7 +21,8 @@ from msgspec.structs import replace
 from enc.core.errors import EncError, Unauthorized, Unavailable
 from enc.core.log.commit import check_expiry
 from enc.node.imports.context import ImportContext
-from enc.node.imports.log_import import RETRY_MS, ImportJob, LogFile, LogImport
+from enc.node.imports.log_import import RETRY_MS, ImportJob, LogImport
+from enc.node.imports.log_lines import LogFile
 from enc.node.imports.orders import ImportOrder, ImportStatus, done_status, parse_order
 from enc.node.ops.internal_errors import internal_error
 from enc.node.sequence.sequencer import signs_nothing
@@ -42,7 +43,7 @@ class Importer:
     """
 
     def __init__(self, context: ImportContext) -> None:
-        self._context, self._policy = context, context.policy
+        self.context, self._policy = context, context.policy
         self._lock = threading.Lock()
         self._fetched: list[ImportJob] = []
         """Jobs whose logs are being fetched."""
@@ -63,7 +64,7 @@ class Importer:
         """Check an order and return its job, for `expect` or `start`; or the status if the import
         is running or done.
         """
-        context = self._context
+        context = self.context
         order = parse_order(line, has_archive, context.key.public, allow_private=self._policy.private_endpoints)
         self._policy.restrictions.check_not_purged(order.migrate.enclave)
         self._policy.restrictions.bans.check_identity(order.migrate.from_)
@@ -89,7 +90,7 @@ class Importer:
             status = self._running(order)
         if status is not None:
             return status
-        event = self._context.store.committed(migrate.enclave, migrate.hash, migrate.exp)
+        event = self.context.store.committed(migrate.enclave, migrate.hash, migrate.exp)
         return None if event is None else done_status(event)
 
     def _running(self, order: ImportOrder) -> ImportStatus | None:
@@ -199,7 +200,7 @@ class Importer:
         _log.info("import_started", enclave=job.enclave.hex(), events=job.order.total)
         try:
             with closing(job.log):
-                ended = done_status(LogImport(self._context, job, self._stopped).run())
+                ended = done_status(LogImport(self.context, job, self._stopped).run())
             took = round(time.perf_counter() - began, 3)
             _log.info("import_done", enclave=job.enclave.hex(), events=job.order.total, seconds=took)
         except EncError as e:

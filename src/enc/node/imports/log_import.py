@@ -4,44 +4,26 @@ The log is an archive, or lines that this node has fetched from the old node. Bo
 """
 
 import threading
-from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack
-from typing import Protocol, TypeVar
 
 from msgspec.structs import replace
 
-from enc.core.errors import InvalidArchive, InvalidCommit, ReplayFailed, Unavailable
-from enc.core.log.commit import check_shape, manifest_version
-from enc.core.machine.archive import read_archive, unpack_lines
+from enc.core.errors import InvalidArchive, ReplayFailed, Unavailable
+from enc.core.machine.archive import read_archive
 from enc.core.machine.archive_check import check_header, check_sth
 from enc.core.machine.state import EnclaveState
-from enc.core.primitives.types import VERSIONS, Event, TreeHead
+from enc.core.primitives.types import Event, TreeHead
 from enc.node.imports.context import ImportContext
+from enc.node.imports.log_lines import LogFile, chunks, fetched_events, limited_events
 from enc.node.imports.orders import ImportOrder, ImportStatus
 from enc.node.imports.replay import StagedReplay
-from enc.node.imports.source_node import ImportCancelled, parse_line
+from enc.node.imports.source_node import ImportCancelled
+from enc.node.imports.warm_copy import WarmCopy
 from enc.node.signatures.import_check import ImportSignaturePool
 
-CHUNK = 1 << 16
-"""Bytes of a log that are read at a time."""
 MIN_UNPACKED = 8 << 20
 """Bytes that an archive may always have when it is decompressed."""
 RETRY_MS = 5000
-
-T = TypeVar("T")
-
-
-class LogFile(Protocol):
-    """A log that has arrived, read from its start."""
-
-    @property
-    def size(self) -> int:
-        """Its bytes, compressed."""
-        ...
-
-    def read(self, size: int, /) -> bytes: ...
-
-    def close(self) -> None: ...
 
 
 class ImportJob:
@@ -51,6 +33,8 @@ class ImportJob:
     """Set when it has arrived."""
     sth: TreeHead | None = None
     """The tree head that came with a fetched log."""
+    copy: WarmCopy | None = None
+    """What was copied of the log ahead of time; `log` has the rest of it."""
 
     def __init__(self, order: ImportOrder, held: EnclaveState | None) -> None:
         self.order, self.held = order, held
@@ -69,33 +53,36 @@ class LogImport:
     def run(self) -> Event:
         """Replay the job's log into a staging area and adopt it; return the Migrate as stored in the log."""
         context, job = self._context, self._job
-        held_seq = job.held.seq if job.held else -1
-        staging = self._call(lambda: context.store.stage(job.enclave, held_seq))
+        held_seq, copy = job.held.seq if job.held else -1, job.copy
         with ExitStack() as stack:
-            stack.callback(staging.drop)
-            checkers = ImportSignaturePool(context.cores, job.order.total)
+            known = 0 if copy is None else copy.events
+            checkers = ImportSignaturePool(context.cores, job.order.total - known)
             stack.callback(checkers.close)
-            staged = StagedReplay(
-                context.store,
-                staging,
-                context.key,
-                job.enclave,
-                job.held,
-                checkers,
-                write=lambda steps: self._call(lambda: staging.write(steps)),
-                on_slice=self._after_slice,
-            )
+            if copy is not None:
+                staged, staging = copy.staged, copy.staged.staging
+                staged.checkers, staged.on_slice = checkers, self._after_slice
+            else:
+                staging = context.call(lambda: context.store.stage(job.enclave, held_seq))
+                staged = StagedReplay(
+                    context.store,
+                    staging,
+                    context.key,
+                    job.enclave,
+                    job.held,
+                    checkers,
+                    write=lambda steps: context.call(lambda: staging.write(steps)),
+                    on_slice=self._after_slice,
+                )
+            stack.callback(staging.drop)
             stack.callback(staged.close)
             if job.order.source is None:
                 self._replay_archive(staged, job.log)
+            elif known > job.order.prev_seq:
+                self._replay_copied(staged)
             else:
                 self._replay_fetched(staged, job.log)
             staged.finish()
-            return self._call(lambda: self._adopt(staged))
-
-    def _call(self, work: Callable[[], T]) -> T:
-        """Run `work` on the sequencer's thread, the only one that writes, and return its result."""
-        return self._context.sequencer.call(work).result()
+            return context.call(lambda: self._adopt(staged))
 
     def _after_slice(self, staged: StagedReplay) -> None:
         """Check after each slice that the import may continue, and update its status."""
@@ -112,41 +99,27 @@ class LogImport:
     def _replay_archive(self, staged: StagedReplay, archive: LogFile) -> None:
         order, migrate = self._job.order, self._job.order.migrate
         most = min(self._policy.total_bytes, max(MIN_UNPACKED, archive.size * self._policy.max_ratio))
-        header, events = read_archive(_chunks(archive), max_total=most)
+        header, events = read_archive(chunks(archive), max_total=most)
         before = order.prev_seq + 1
         if header.enclave != self._job.enclave:
             raise InvalidArchive("header: enclave: expected the Migrate's")
         if header.events != before and not (order.is_final and header.events == before + 1):
             raise InvalidArchive(f"header: events: {header.events}, but the Migrate comes after {before} events")
-        staged.replay_events(self._checked(events))
+        staged.replay_events(limited_events(events, self._policy))
         check_header(header, staged.replay)
         if isinstance(migrate, Event) and header.events == before:
-            staged.replay_events(self._checked([migrate]))
+            staged.replay_events(limited_events([migrate], self._policy))
+
+    def _replay_copied(self, staged: StagedReplay) -> None:
+        """Add the Migrate, if the copy lacks it: it has everything before."""
+        migrate = self._job.order.migrate
+        if isinstance(migrate, Event) and staged.replay.events == migrate.seq:
+            staged.replay_events(limited_events([migrate], self._policy))
 
     def _replay_fetched(self, staged: StagedReplay, log: LogFile) -> None:
-        lines = unpack_lines(_chunks(log), max_total=self._policy.total_bytes)
-        staged.replay_events(self._checked(parse_line(line, seq) for seq, line in enumerate(lines)))
+        staged.replay_events(fetched_events(log, self._policy, staged.replay.events))
         if self._job.sth is not None:
             check_sth(self._job.sth, staged.replay)
-
-    def _checked(self, events: Iterable[Event]) -> Iterator[Event]:
-        """Yield the events; raise at one that is over a limit of this node for commits.
-
-        The check of a Manifest comes before it is parsed further. Replay rejects any second one.
-        """
-        for event in events:
-            is_first = event.seq == 0
-            most = self._policy.max_manifest if is_first else self._policy.limits.content
-            try:
-                if len((event.content or "").encode()) > most:
-                    what = "a Manifest" if is_first else "a content"
-                    raise InvalidCommit(f"content: over this node's limit for {what}, {most} bytes")
-                check_shape(event, self._policy.limits)
-                if is_first and event.type == "Manifest" and event.content is not None:
-                    _check_version(event)
-            except InvalidCommit as e:
-                raise ReplayFailed(event.seq, e) from None
-            yield event
 
     def _adopt(self, staged: StagedReplay) -> Event:
         """Make the replayed log visible in one transaction; runs on the sequencer's thread.
@@ -173,17 +146,6 @@ class LogImport:
         context.sequencer.record_clock(now)
         context.states.put(state)
         return event
-
-
-def _check_version(manifest: Event) -> None:
-    enc_v = manifest_version(manifest)
-    if enc_v not in VERSIONS:
-        raise InvalidCommit(f"enc_v: this node does not host enclaves of version {enc_v}")
-
-
-def _chunks(log: LogFile) -> Iterator[bytes]:
-    while chunk := log.read(CHUNK):
-        yield chunk
 
 
 def _position(state: EnclaveState | None) -> tuple[int, int] | None:

@@ -13,7 +13,7 @@ import sqlite3
 from collections import deque
 from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 
-from enc.core.errors import EncError, EnclaveExists, InvalidCommit, ReplayFailed
+from enc.core.errors import EncError, EnclaveExists, InvalidCommit, MisuseError, ReplayFailed
 from enc.core.log.commit import check_hash
 from enc.core.log.event import finalize, signed_statement, target_of
 from enc.core.machine import enclave as machine
@@ -66,6 +66,9 @@ class StagingOverlay(BatchOverlay):
         super().mark_written()
         self._events = {}
 
+    def forget_cached(self) -> None:
+        self._cache = NodeCache(CACHED_NODES)
+
 
 class UnboundedCommits(SeenCommits):
     """Events with missing contents, for a log of any length, in a temporary SQLite file.
@@ -104,7 +107,8 @@ class UnboundedCommits(SeenCommits):
 class StagedReplay:
     """Replays one log into a staging area.
 
-    `write` stores steps there; `on_slice` is called after each stored slice.
+    `write` stores steps there; `on_slice` is called after each stored slice. Without `checkers`, set
+    them before the replay. The replay may go on later, with others.
     """
 
     last: Event
@@ -117,13 +121,13 @@ class StagedReplay:
         key: Signer,
         enclave: bytes,
         held: EnclaveState | None,
-        checkers: ImportSignaturePool,
+        checkers: ImportSignaturePool | None,
         *,
         write: Callable[[Sequence[Step | AppendRun]], None],
         on_slice: Callable[["StagedReplay"], None] = lambda staged: None,
     ) -> None:
         self._store, self._key, self._enclave, self._held = store, key, enclave, held
-        self.staging, self._checkers, self._write, self._on_slice = staging, checkers, write, on_slice
+        self.staging, self.checkers, self._write, self.on_slice = staging, checkers, write, on_slice
         self._overlay, self._seen_commits = StagingOverlay(store, staging), UnboundedCommits()
         self._checked: CheckedSlice | None = None
         self._log = Edge()
@@ -137,6 +141,8 @@ class StagedReplay:
 
     def replay_events(self, events: Iterable[Event]) -> None:
         """Replay the log, or its next part. An invalid event raises ReplayFailed with its seq."""
+        if self.checkers is None:
+            raise MisuseError("a replay needs processes that check signatures")
         waiting, failure = deque[CheckedSlice](), None
         slices = _slices(events)
         while failure is None:
@@ -146,13 +152,18 @@ class StagedReplay:
                 slice_, failure = None, e
             if slice_ is None:
                 break
-            waiting.append(self._checkers.submit(slice_))
+            waiting.append(self.checkers.submit(slice_))
             if len(waiting) > SLICES_AHEAD:
                 self._replay_slice(waiting.popleft())
         while waiting:
             self._replay_slice(waiting.popleft())
         if failure is not None:
             raise failure
+
+    def rest(self) -> None:
+        """Free the memory that the replay can do without until it goes on."""
+        self._overlay.forget_cached()
+        self._checked = None
 
     def finish(self) -> None:
         """Check the end of the log; call it after the last event."""
@@ -176,7 +187,7 @@ class StagedReplay:
             if steps:
                 self._write(steps)  # also of a slice that fails: writing may find a repeated commit before the failure
         self._overlay.mark_written()
-        self._on_slice(self)
+        self.on_slice(self)
 
     def _replay(self, events: Sequence[Event], steps: list[Step | AppendRun]) -> None:
         held_ids, at = self._held_ids(events[0].seq, len(events)), 0

@@ -58,13 +58,15 @@ class ImportCancelled(EncError):
 
 
 class RemoteLog:
-    """The log of one enclave on another node, up to and including seq `last`.
+    """The log of one enclave on another node.
 
     `fetch` stores it as lines, compressed like those of an archive.
     """
 
     sth: TreeHead | None = None
     """The tree head that came with the last page."""
+    fetched = 0
+    """Number of events that were fetched; a growing log may have nothing new."""
 
     def __init__(
         self,
@@ -72,24 +74,32 @@ class RemoteLog:
         key: Signer,
         seq_pub: bytes,
         enclave: bytes,
-        last: int,
+        last: int | None,
         clock: Callable[[], int],
         *,
         max_bytes: int,
+        first: int = 0,
     ) -> None:
-        self._endpoint, self._key, self._seq_pub, self._enclave, self._last = endpoint, key, seq_pub, enclave, last
+        """`last`: the seq at which the log ends; None: it may grow, and is fetched up to its present
+        end. `first`: the seq to begin with.
+        """
+        self._endpoint, self._key, self._seq_pub, self._enclave = endpoint, key, seq_pub, enclave
+        self.first, self._last, self._is_growing = first, last or 0, last is None
         self._clock, self._bytes_left = clock, max_bytes
         self._session: Session | None = None
         self._compressor = compressor_of()
 
     async def fetch(self, upload: Upload, calls: SourceCalls, pages: Executor) -> None:
-        """Fetch the whole log into the upload. Pages are opened on a thread of `pages`."""
-        loop, seq = asyncio.get_running_loop(), 0
-        while seq <= self._last:
+        """Fetch the log into the upload. Pages are opened on a thread of `pages`."""
+        loop, seq = asyncio.get_running_loop(), self.first
+        while seq <= self._last or (self._is_growing and seq == self.first):
             session, answer = await self._fetch_with_retries(upload, calls, seq)
             seq, packed = await loop.run_in_executor(pages, self._pack, session, answer, seq)
             upload.add_bytes(0, len(packed))
             await loop.run_in_executor(pages, upload.write, packed)
+            self.fetched = seq - self.first
+            if not self.fetched:
+                break
         upload.rewind()
 
     async def _fetch_with_retries(self, upload: Upload, calls: SourceCalls, seq: int) -> tuple[Session, bytes]:
@@ -136,6 +146,10 @@ class RemoteLog:
         return decode_json(plain, _page, InvalidArchive)
 
     def _lines(self, page: _Page, seq: int) -> list[bytes]:
+        if self._is_growing:
+            self._last = page.seq
+            if not page.events and page.seq < seq:
+                return []
         if page.seq != self._last:
             message = f"the source's log ends at seq {page.seq}; expected the Migrate at seq {self._last} as its end"
             raise InvalidArchive(message)

@@ -352,6 +352,20 @@ POSTS: Mapping[str, ApiOperation] = {
         errors=IMPORT,
         is_long=True,
     ),
+    "/warm-copies": ApiOperation(
+        id="order-warm-copies",
+        summary="Copy enclaves of another node, which orders it, ahead of their moves.",
+        takes=("WarmCopyOrder",),
+        answer=ref("WarmCopies"),
+        errors=(errors.BodyTooLarge, errors.Unauthorized, errors.ReadOnly, errors.InvalidEndpointUrl),
+    ),
+    "/warm-copies/confirm": ApiOperation(
+        id="confirm-warm-copy",
+        summary="Whether this node has a copy of a log up to a checkpoint, after trying to catch up.",
+        takes=("Confirmation",),
+        answer=ref("Confirmed"),
+        errors=(errors.BodyTooLarge, errors.EnclaveNotFound),
+    ),
     **{path: _sealed(path, type_) for path, type_ in SEALED_PATHS.items()},
 }
 

@@ -20,6 +20,8 @@ from enc.core.log.event import WireEvent
 from enc.core.log.receipt import WireReceipt
 from enc.core.log.withheld import WireWithheld
 from enc.core.primitives.sealing import NONCE_SIZE, TAG_SIZE
+from enc.core.registry.evacuation import WireEvacuation
+from enc.core.registry.warm_copy_order import MAX_ENCLAVES, WireOrder
 from enc.core.session.envelope import WireAnswer, WireRequest
 from enc.core.session.session import TOKEN_SIZE
 from enc.core.trees.proof import WireConsistency
@@ -27,6 +29,7 @@ from enc.core.trees.sparse_merkle import KEY_SIZE
 from enc.core.trees.tree_head import WireHead
 from enc.node import config
 from enc.node.api.subscriptions import Reason
+from enc.node.api.warm_copies import WireConfirmation
 from enc.node.api.websocket import MAX_SUB_ID
 from enc.node.imports.orders import ImportStatus, WireImportOrder
 from enc.node.openapi.lookup_schemas import LOOKUP_SCHEMAS
@@ -35,6 +38,7 @@ from enc.node.openapi.shapes import (
     HASH,
     INTEGER,
     KEY,
+    NULLABLE_INTEGER,
     SEALED,
     STH,
     Schema,
@@ -150,6 +154,10 @@ _PLAIN: Schema = {
                 "description": "If its store is a copy: where the copy is from. The node then serves reads, and signs "
                 "nothing until its operator adopts the store.",
             },
+            "evacuation": {
+                "anyOf": [ref("Evacuation"), {"type": "null"}],
+                "description": "That it asks owners to move their enclaves to another node.",
+            },
             "create": enum("Who may create enclaves here.", *get_args(config.Creation)),
             "imports": shape(
                 "What it accepts of enclaves that are moved to it.",
@@ -175,6 +183,54 @@ _PLAIN: Schema = {
 }
 
 _IMPORTS: Schema = {
+    "Evacuation": shape(
+        "The node's signed request that owners move their enclaves. `to_key`: the key of the node at `to`.",
+        derived(
+            WireEvacuation,
+            {
+                "node": KEY,
+                "to": text("The other node's URL."),
+                "to_key": KEY,
+                "since": INTEGER,
+                "deadline": NULLABLE_INTEGER,
+            },
+            always=("deadline",),
+        ),
+    ),
+    "WarmCopyOrder": shape(
+        "An order by the node `node` to copy enclaves ahead of their moves, or with `ends` to drop the copies.",
+        derived(
+            WireOrder,
+            {
+                "node": KEY,
+                "to_key": KEY,
+                "at": INTEGER,
+                "source": text("The URL of `node`."),
+                "enclaves": array(shape("An enclave.", {"enclave": HASH, "seq": INTEGER}), MAX_ENCLAVES),
+            },
+        ),
+    ),
+    "WarmCopies": shape(
+        "The copies that were ordered.",
+        {
+            "copies": array(
+                shape(
+                    "`events`: how many the copy has. `reason`: why there is none, or why it is not continued.",
+                    {
+                        "enclave": HASH,
+                        "status": enum("", "copying", "warm", "failed", "refused"),
+                        "events": INTEGER,
+                        "reason?": text("For people."),
+                    },
+                )
+            )
+        },
+    ),
+    "Confirmation": shape(
+        "The last seq and the checkpoint root of the log, as its owner has them.",
+        derived(WireConfirmation, {"enclave": HASH, "seq": INTEGER, "ct_root": HASH}),
+    ),
+    "Confirmed": shape("Whether the copy is exactly that.", {"confirmed": {"type": "boolean"}}),
     "ImportOrder": shape(
         "The owner's Migrate to this node, finalised, and the node that has the log. As `application/x-enc-import` the "
         "first line of the body is this without a source, with the Migrate final or not, and the archive is the rest.",

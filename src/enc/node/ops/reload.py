@@ -14,6 +14,7 @@ RELOADABLE = frozenset(
         "log_level",
         "access_log",
         *(f"{section}.{name}" for section in ("admission", "rates") for name in SECTIONS[section].__struct_fields__),
+        *(f"imports.{name}" for name in SECTIONS["imports"].__struct_fields__ if name.startswith("ahead_")),
         "limits.connections",
         "limits.disk_keep_free_bytes",
         "limits.unsent_bytes",

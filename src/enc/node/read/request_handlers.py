@@ -97,8 +97,10 @@ class SealedHandlers:
         checkpoint: Callable[[bytes, int, SpentRequest], Checkpoint],
         max_page: int,
         restrictions: Restrictions = NO_RESTRICTIONS,
+        may_copy: Callable[[bytes], bool] = lambda identity: False,
     ) -> None:
-        self.restrictions = restrictions
+        """`may_copy`: whether an identity may export logs that this node sequences."""
+        self.restrictions, self._may_copy = restrictions, may_copy
         self._states, self._store, self._key, self._clock = states, store, key, clock
         self._rates, self._checkpoint, self._max_page = rates, checkpoint, max_page
         self._by_type: dict[RequestType, Callable[[OpenedRequest], bytes | Steps[bytes]]] = {
@@ -322,8 +324,7 @@ class SealedHandlers:
         if not 1 <= body.limit <= MAX_LIMIT:
             raise InvalidQuery(f"limit: expected 1 to {MAX_LIMIT}")
         state, events, size = req.access.state, list[bytes](), 0
-        is_successor = state.sequencer != self._key.public and req.outer.from_ == state.sequencer
-        if not is_successor and not req.access.is_owner:
+        if not self._is_other_node(state, req.outer.from_) and not req.access.is_owner:
             raise Unauthorized(
                 "export: only for identities that may create a Migrate, and for the node that continues the log"
             )
@@ -336,6 +337,14 @@ class SealedHandlers:
             yield None
         rest = b'],"seq":%d,"sth":%b}' % (state.seq, msgspec.json.encode(req.proofs.sth()))
         return b'{"events":[' + b",".join(events) + rest
+
+    def _is_other_node(self, state: EnclaveState, identity: bytes) -> bool:
+        """Return whether an identity is the node that continues the log, or that copies it ahead of
+        its move.
+        """
+        if state.sequencer != self._key.public:
+            return identity == state.sequencer
+        return self._may_copy(identity)
 
     def _log(self, state: EnclaveState, seq: int) -> Iterator[Event]:
         """Yield the log from `seq` up to the state, a few events at a time."""

@@ -57,6 +57,10 @@ class Staging(Protocol):
 
     def target(self, event_id: bytes) -> Target | None: ...
 
+    def rest(self) -> None:
+        """Free memory: nothing is written for a while."""
+        ...
+
     def adopt(self, state: EnclaveState, payer: bytes, clock: int) -> None:
         """Make it the enclave's log, replacing the stored one, in one step.
 

@@ -160,6 +160,9 @@ class SqliteStaging:
             row = None if k is None else db.execute(_EVENT, (k,)).fetchone()
         return None if row is None else target_of(unpack_event(row))
 
+    def rest(self) -> None:
+        self._database.transact(self._ids.move, lasting=False)
+
     def adopt(self, state: EnclaveState, payer: bytes, clock: int) -> None:
         self._database.transact(self._ids.move, lasting=False)
         self._database.transact(lambda db: self._adopt(db, state, payer, clock))

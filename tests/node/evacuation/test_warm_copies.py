@@ -1,0 +1,205 @@
+"""Warm copies: who may order and fetch them, what they are never used for, and imports that go on with them."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from msgspec.json import decode
+
+from enc.core.errors import EnclaveMigrated, EnclaveNotFound, InvalidQuery, Unauthorized
+from enc.core.machine.replay import Replay
+from enc.node.fsck import check_store
+from enc.node.imports.warm_copies import KEEP_S
+from tests.core.world import person
+from tests.node.evacuation.leaving import NEW, Pair, group, pair
+from tests.node.moving import ExportNode, done, failure, log_of, migrate_commit, order
+from tests.node.served import bad
+
+DEAD = "http://127.0.0.1:1"
+"""Where no node listens."""
+
+
+@pytest.fixture
+def nodes(tmp_path: Path) -> Iterator[Pair]:
+    with pair(tmp_path) as found:
+        found.evacuate()
+        yield found
+        report = check_store(found.new.store, NEW.public, None, lambda events: None)
+        assert report.differences == []
+
+
+def test_a_copy_is_invisible(nodes: Pair) -> None:
+    enclave = group(nodes.old)
+    nodes.warm(enclave)
+    assert isinstance(bad(nodes.new.get(f"/{enclave.id.hex()}/sth")), EnclaveNotFound)
+    assert isinstance(enclave.at(nodes.new).denied("alice", "Query", filter={}), EnclaveNotFound)
+    assert isinstance(enclave.at(nodes.new).denied("alice", "Export", from_seq=0, limit=9), EnclaveNotFound)
+    assert nodes.new.store.load(enclave.id) is None
+    assert list(nodes.new.store.enclaves()) == []
+    assert nodes.new.store.usage(person("alice").public).events == 0
+
+
+def test_an_import_goes_on_with_the_copy_and_needs_the_old_node_no_more(nodes: Pair) -> None:
+    enclave = group(nodes.old)
+    nodes.warm(enclave)
+    nodes.old.submit(migrate_commit(enclave, nodes.new))
+    log = log_of(enclave)
+    done(nodes.new, log[-1], DEAD)
+    assert log_of(enclave.at(nodes.new)) == log
+    assert nodes.new.store.usage(person("alice").public).events == len(log)
+    assert nodes.new.node.warm_copies.counts == {"warm": 0, "copying": 0, "failed": 0}
+    enclave.at(nodes.new).send("bob", "message", "here")
+
+
+def test_an_import_fetches_only_what_the_copy_lacks(nodes: Pair) -> None:
+    enclave = group(nodes.old)
+    nodes.warm(enclave)
+    had = len(log_of(enclave))
+    for n in range(5):
+        enclave.send("bob", "message", f"later {n}")
+    nodes.old.submit(migrate_commit(enclave, nodes.new))
+    log = log_of(enclave)
+    with ExportNode(nodes.old.key, log, now=lambda: nodes.old.clock.now / 1000) as source:
+        done(nodes.new, log[-1], source.url)
+        assert source.asked == [had]
+    assert log_of(enclave.at(nodes.new)) == log
+
+
+def test_an_enclave_without_a_copy_moves_as_before(nodes: Pair) -> None:
+    enclave = group(nodes.old)
+    nodes.old.submit(migrate_commit(enclave, nodes.new))
+    log = log_of(enclave)
+    done(nodes.new, log[-1], nodes.old.url)
+    assert log_of(enclave.at(nodes.new)) == log
+
+
+def test_only_nodes_that_the_operator_names_may_order(tmp_path: Path) -> None:
+    with pair(tmp_path, ahead_from=()) as nodes:
+        enclave = group(nodes.old)
+        error = bad(nodes.order(enclave))
+        assert isinstance(error, Unauthorized)
+        assert "imports.ahead_from" in error.message
+        assert nodes.new.node.warm_copies.counts == {"warm": 0, "copying": 0, "failed": 0}
+
+
+def test_orders_that_the_node_did_not_sign_for_this_one_are_rejected(nodes: Pair) -> None:
+    enclave = group(nodes.old)
+    assert isinstance(bad(nodes.order(enclave, key=person("carol"))), Unauthorized)
+    assert isinstance(bad(nodes.order(enclave, to_key=person("carol").public)), Unauthorized)
+    assert isinstance(bad(nodes.order(enclave, at=1)), Unauthorized)
+    assert isinstance(bad(nodes.new.post(b"{}", "/warm-copies")), InvalidQuery)
+
+
+def test_a_node_that_accepts_no_imports_makes_no_copies(tmp_path: Path) -> None:
+    with pair(tmp_path, at_once=0) as nodes:
+        assert "accepts no imports" in bad(nodes.order(group(nodes.old))).message
+
+
+def test_only_the_destination_may_fetch_whole_logs_and_only_while_the_node_is_evacuated(nodes: Pair) -> None:
+    enclave = group(nodes.old)
+    assert len(enclave.ask("node", "Export", from_seq=0, limit=100)["events"]) == 22
+    assert isinstance(enclave.denied("carol", "Export", from_seq=0, limit=100), Unauthorized)
+    assert isinstance(enclave.denied("node", "Query", filter={}), Unauthorized)
+    nodes.old.node.statement.stop()
+    assert isinstance(enclave.denied("node", "Export", from_seq=0, limit=100), Unauthorized)
+
+
+def test_a_copy_is_not_made_if_the_source_does_not_allow_it(nodes: Pair) -> None:
+    enclave = group(nodes.old)
+    nodes.old.node.statement.stop()
+    nodes.order(enclave)
+    nodes.new.until(lambda: nodes.new.node.warm_copies.counts["failed"] == 1)
+    (found,) = nodes.order(enclave).json()["copies"]
+    assert (found["status"], found["events"]) == ("failed", 0)
+    assert "UNAUTHORIZED" in found["reason"]
+
+
+def test_a_checkpoint_is_confirmed_once_the_copy_has_it(nodes: Pair) -> None:
+    enclave = group(nodes.old)
+    nodes.warm(enclave)
+    enclave.send("bob", "message", "one more")
+    checkpoint = nodes.checkpoint(enclave)
+    seq, root = checkpoint["seq"], checkpoint["ct_root"]
+    assert nodes.confirmed(enclave, seq, root).json() == {"confirmed": True}  # it has caught up
+    assert nodes.confirmed(enclave, seq, "00" * 32).json() == {"confirmed": False}
+    assert nodes.confirmed(enclave, seq - 1, root).json() == {"confirmed": False}
+    assert nodes.confirmed(enclave, seq + 9, root).json() == {"confirmed": False}
+    assert isinstance(bad(nodes.confirmed(group(nodes.old), 0, root)), EnclaveNotFound)
+
+
+def test_copies_are_bounded_in_number(tmp_path: Path) -> None:
+    with pair(tmp_path, ahead_enclaves=1) as nodes:
+        nodes.evacuate()
+        first, second = group(nodes.old), group(nodes.old)
+        nodes.warm(first)
+        (found,) = nodes.order(second).json()["copies"]
+        assert (found["status"], found["reason"]) == ("refused", "this node has 1 warm copies (imports.ahead_enclaves)")
+
+
+def test_copies_are_bounded_in_bytes(tmp_path: Path) -> None:
+    with pair(tmp_path, ahead_bytes=2000) as nodes:
+        nodes.evacuate()
+        enclave = group(nodes.old)
+        nodes.order(enclave)
+        nodes.new.until(lambda: nodes.new.node.warm_copies.counts["failed"] == 1)
+        (found,) = nodes.order(enclave).json()["copies"]
+        assert "imports.ahead_bytes" in found["reason"]
+        assert nodes.new.node.warm_copies.stored_bytes == 0
+
+
+def test_a_copy_that_nobody_orders_any_more_is_dropped(nodes: Pair) -> None:
+    enclave = group(nodes.old)
+    nodes.warm(enclave)
+    nodes.new.clock.tick(int(KEEP_S * 1000) + 1)
+    nodes.new.on_loop(nodes.new.node.warm_copies.sweep)
+    assert isinstance(bad(nodes.confirmed(enclave, 0, "00" * 32)), EnclaveNotFound)
+    assert nodes.new.node.warm_copies.stored_bytes == 0
+
+
+def test_the_end_of_an_evacuation_drops_the_copies(nodes: Pair) -> None:
+    first, second = group(nodes.old), group(nodes.old)
+    for each in (first, second):
+        nodes.warm(each)
+    nodes.order(first, ends=True)
+    assert nodes.new.node.warm_copies.counts["warm"] == 1
+    nodes.order(ends=True)
+    assert nodes.new.node.warm_copies.counts["warm"] == 0
+
+
+def test_an_enclave_that_moves_elsewhere_is_not_imported_from_its_copy(nodes: Pair) -> None:
+    enclave = group(nodes.old)
+    nodes.warm(enclave)
+    replay = Replay()
+    for event in log_of(enclave):
+        replay.add(event)
+    to = person("carol").public.hex()
+    content = {"new_sequencer": to, "prev_seq": replay.state.seq, "ct_root": replay.checkpoint_root().hex()}
+    enclave.send("alice", "Migrate", content)
+    assert isinstance(enclave.refused("bob", "message", "late"), EnclaveMigrated)
+    assert order(nodes.new, log_of(enclave)[-1], DEAD).status_code == 400
+    assert nodes.new.store.load(enclave.id) is None
+
+
+def test_a_copy_of_an_enclave_that_is_created_here_meanwhile_gives_way(nodes: Pair) -> None:
+    """Anyone may send its Manifest to this node."""
+    enclave = group(nodes.old)
+    nodes.warm(enclave)
+    nodes.new.submit(enclave.manifest)
+    (found,) = nodes.order(enclave).json()["copies"]
+    assert (found["status"], found["reason"]) == ("refused", "this node holds a log of the enclave already")
+    nodes.old.submit(migrate_commit(enclave, nodes.new))
+    done(nodes.new, log_of(enclave)[-1], nodes.old.url)
+
+
+def test_a_failed_import_leaves_nothing_of_the_copy(nodes: Pair) -> None:
+    enclave = group(nodes.old)
+    nodes.warm(enclave)
+    enclave.send("bob", "message", "one more")
+    nodes.old.submit(migrate_commit(enclave, nodes.new))
+    log = log_of(enclave)
+    with ExportNode(nodes.old.key, log[:-1], seq=len(log) - 1, now=lambda: nodes.old.clock.now / 1000) as source:
+        assert failure(nodes.new, log[-1], source.url)["code"]
+    assert nodes.new.store.load(enclave.id) is None
+    assert decode(order(nodes.new, log[-1], nodes.old.url).content)["status"] in ("running", "done")
+    done(nodes.new, log[-1], nodes.old.url)
+    assert log_of(enclave.at(nodes.new)) == log
