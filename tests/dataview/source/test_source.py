@@ -23,7 +23,7 @@ from enc.dataview.source import node_reader, stream
 from enc.dataview.source.node_reader import Span, Tip, read_span, tip
 from enc.dataview.source.notice_board import NoticeBoard
 from enc.dataview.source.options import SourceOptions, parse_options
-from enc.dataview.source.source import EncReader, EncSource, SpanPartition, push_filter, split_span
+from enc.dataview.source.source import EncSource, PushdownReader, SpanPartition, push_filter, split_span
 from enc.dataview.source.stream import EncStreamReader, share_fairly
 from enc.node.read import request_handlers
 from tests.core.world import person
@@ -101,7 +101,8 @@ def test_many_enclaves_in_many_parts_are_read_once(read: Any, enclave: Enclave, 
 def test_conditions_hold_whether_the_node_is_asked_or_not(
     read: Any, enclave: Enclave, condition: str, seqs: list[int]
 ) -> None:
-    assert sorted(row.seq for row in read(enclave.hex).where(condition).collect()) == seqs
+    for pushdown in ("true", "false"):
+        assert sorted(row.seq for row in read(enclave.hex, pushdown=pushdown).where(condition).collect()) == seqs
 
 
 def test_through_spark_the_node_is_asked_for_what_is_wanted_and_no_more(
@@ -126,15 +127,21 @@ def test_through_spark_the_node_is_asked_for_what_is_wanted_and_no_more(
     ]
     for condition, holds, wire in wanted:
         asked.clear()
-        found = read(enclave.hex).where(condition).collect()
+        found = read(enclave.hex, pushdown="true").where(condition).collect()
         assert sorted(row.seq for row in found) == [row.seq for row in rows if holds(row)]
         [page] = [each for each in asked if "reverse" not in each]
         assert page == {"limit": MAX_LIMIT, "seq": everything, **wire}, condition
 
 
+def test_a_second_query_of_a_dataframe_has_no_filters_of_the_first(read: Any, enclave: Enclave) -> None:
+    rows = read(enclave.hex)
+    assert rows.where("type = 'note'").count() == 5
+    assert rows.count() == 36
+
+
 def test_a_condition_on_the_enclave_says_who_is_asked(node: Served, enclave: Enclave) -> None:
     other = create_enclave(node, "unasked")
-    reader = EncReader(options(node, enclave, other))
+    reader = PushdownReader(options(node, enclave, other))
     list(reader.pushFilters([EqualTo(("enclave",), other.hex)]))
     assert {part.span.enclave for part in reader.partitions() if isinstance(part, SpanPartition)} == {other.hex}
 

@@ -16,6 +16,7 @@ from enc.dataview.views.build_views import Views
 from enc.dataview.views.catalog import load_views, view
 from enc.dataview.views.view_file import View, parse_view
 from tests.dataview.silver import Silver, at, content, entry, event, interval, jobs, post, slot
+from tests.documents import blocks
 
 HOUR_MS = 3_600_000
 ENTRY = "event string, author string, seq bigint, timestamp timestamp"
@@ -503,3 +504,20 @@ def test_more_changes_than_the_driver_takes_are_followed_alike(spark: SparkSessi
         seqs=[("e1", n) for n in (1, 2, 3, 4, 5)],
     )
     assert {row[1] for row in content(spark, views.table("timeline"))} == {"p2", "p3", "p4", "p5"}
+
+
+def test_the_guides_views_are_built_whatever_is_in_quarantine(spark: SparkSession, silver: Silver) -> None:
+    """A file that cannot be read is a row without an enclave and a seq."""
+    blocks_ = [block.text for block in blocks("docs/guide-data-engineer.md", "sql")]
+    texts = dict(zip(("talkers", "refused"), blocks_, strict=True))
+    views = Views(silver.lake, [parse_view(text, name) for name, text in texts.items()])
+    silver.add("content_status", post(1))
+    silver.add(
+        "quarantine",
+        {"code": "INVALID_ARCHIVE", "origin": "archive:/a.enc", "reason": "cut"},
+        {"code": "INVALID_ARCHIVE", "origin": "archive:/b.enc", "reason": "cut"},
+        {"code": "INVALID_HASH", "origin": "archive:/b.enc", "enclave": "e1", "seq": 4, "reason": "altered"},
+        {"code": "INVALID_HASH", "origin": None, "enclave": "e1", "seq": 4, "reason": "altered"},
+    )
+    assert set(changed(views, spark, tuple(texts))) == set(texts)
+    assert [row[-1] for row in content(spark, views.table("refused"))] == [1, 1, 1, 1]

@@ -1,4 +1,4 @@
-"""`enc dataview build|test|list|rebuild|upkeep`: views over the pipeline's tables, and maintenance."""
+"""`enc dataview build|test|list|rebuild|drop|upkeep`: views over the pipeline's tables, and maintenance."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -120,13 +120,16 @@ def check(
 def list_(
     ctx: CommandContext, lake: Lake = "lake", views: Views = None, master: Master = "local[*]", conf: Conf = None
 ) -> None:
-    """List all tables and views, with their keys and paths."""
+    """List all tables and views, with their keys and paths. An `orphan` is a view without a file in --views."""
     with open_job(lake, master, conf, views=views) as job:
         rows = []
         for layer, name, table in job.tables():
             if layer != "state":
                 wire = {"layer": layer, "name": name, "key": list(table.key), "path": table.path}
                 rows.append((wire, (layer, name, ", ".join(table.key), table.path)))
+        for name in job.views.orphans.names(job.spark):
+            path = job.views.orphans.path(name)
+            rows.append(({"layer": "orphan", "name": name, "key": [], "path": path}, ("orphan", name, "", path)))
         ctx.rows(("layer", "name", "key", "path"), rows)
 
 
@@ -146,6 +149,30 @@ def rebuild(
         open_job(lake, master, conf, writer, views=views, database=database) as job,
     ):
         print_built(ctx, [job.rebuild(name)])
+
+
+@command(app, "enc dataview drop posts_per_author --views views --database serving.db", flags=LOCAL)
+def drop(
+    ctx: CommandContext,
+    name: Annotated[str, typer.Argument(metavar="VIEW")],
+    lake: Lake = "lake",
+    views: Views = None,
+    database: Database = None,
+    master: Master = "local[*]",
+    conf: Conf = None,
+) -> None:
+    """Remove a view from the lake and from the serving database. Remove its file first."""
+    with (
+        lake_lock(lake, "drop") as writer,
+        open_job(lake, master, conf, writer, views=views, database=database) as job,
+    ):
+        done = job.drop(name)
+    wire = {"view": name, "lake": done.lake, "database": done.database}
+    ctx.emit(
+        wire, fields(view=name, **{place: "removed" if wire[place] else "not there" for place in ("lake", "database")})
+    )
+    if database is None:
+        ctx.note("a serving database that has the view still serves it: name it by --database to remove it there, too")
 
 
 @command(app, "enc dataview upkeep --lake lake --raw-days 30", flags=LOCAL)

@@ -41,6 +41,7 @@ from enc.dataview.publish.status import PartStatus, stream_state
 from enc.dataview.serving.columns import micros
 from enc.dataview.views.build_views import BuildResult, Views
 from enc.dataview.views.catalog import load_views
+from enc.dataview.views.orphans import ADVICE, DropResult
 
 logger = logging.getLogger("enc.dataview")
 
@@ -99,6 +100,7 @@ class Job:
         self._reported: dict[str, tuple[str, ...]] = {}
         """By view, the failures logged last; by table, the last error of a log checkpoint."""
         self._is_lake_created = False
+        self._orphans: list[str] | None = None
         self.upkeep = Upkeep(self.lake, settings.retention, self._publisher)
         self._streams = Streams(spark, self.lake)
         register(spark)
@@ -206,6 +208,7 @@ class Job:
             return
         now = micros(self._now())
         failing = [f"{each.name} is not published: {failure}" for each in built for failure in each.failures[:1]]
+        failing += [f"{name}: {ADVICE.format(name=name)}" for name in self._orphans or ()]
         made = sum(each.changed for each in built)
         views = PartStatus(part="views", told_at=now, rows=made, error="; ".join(failing)[:1000] or None)
         names = [query.name.removeprefix("enc-") for query in queries]
@@ -242,12 +245,25 @@ class Job:
     def build(self, names: Iterable[str] = (), should_stop: Callable[[], bool] = lambda: False) -> list[BuildResult]:
         """Build the views that are out of date, until `should_stop` returns True."""
         with self._locked("build"):
+            self._report_orphans()
             found = self.views.build(self.spark, tuple(names), self._next_seqs(), should_stop)
         for each in found:
             if each.failures and each.failures != self._reported.get(each.name):
                 logger.warning("view %s is not published: %s", each.name, "; ".join(each.failures))
         self._reported |= {each.name: each.failures for each in found}
         return found
+
+    def _report_orphans(self) -> None:
+        """Log which views have lost their file, once: files are read when a job begins."""
+        if self._orphans is None:
+            self._orphans = self.views.orphans.names(self.spark)
+            for name in self._orphans:
+                logger.warning("view %s: %s", name, ADVICE.format(name=name))
+
+    def drop(self, name: str) -> DropResult:
+        """Remove a view whose file is gone."""
+        with self._locked("drop"):
+            return self.views.orphans.drop(self.spark, name, self._publisher)
 
     def rebuild(self, name: str) -> BuildResult:
         with self._locked("rebuild"):

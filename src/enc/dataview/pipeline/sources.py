@@ -23,7 +23,7 @@ ingested); the other entries are the format's options.
 
 _HOW_OPTIONS = frozenset(
     "enclave enclaves maxenclaves maxeventspertrigger eventsperpartition notices pollseconds timeout patience pins "
-    "onunreachable splits eventspersplit maxfilespertrigger clean".split()
+    "onunreachable pushdown splits eventspersplit maxfilespertrigger clean".split()
 )
 """Options that say how a source is read, and not what. Enclave ids are among them: offsets are per
 enclave, and enclaves may be added.

@@ -143,6 +143,10 @@ class ChangePublisher:
         if self._names is None or PIPELINE.name in self._names:
             self._writer.write_rows(PIPELINE, [asdict(state) for state in states])
 
+    def is_served(self, name: str) -> bool:
+        """Return True if the serving database has the view."""
+        return self._writer.last_batch_id(name) is not None
+
     def remove(self, name: str) -> None:
         """Remove a view."""
         with self._locks[name]:

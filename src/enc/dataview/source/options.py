@@ -21,6 +21,9 @@ startingSeq          `earliest` (default), `latest`, or a seq: where a stream or
 maxEventsPerTrigger  most events of one micro-batch (default: 100,000), divided among the enclaves
 eventsPerPartition   most seqs that one task reads (default: 20,000)
 type, author         only events of these types, or by these authors, separated by commas
+pushdown             `true`: in a batch, the node evaluates the query's conditions on type, author,
+                     timestamp, seq and enclave (default: `false`). Needs the Spark setting
+                     `spark.sql.python.filterPushdown.enabled`; load a DataFrame for each query
 notices              directory of a notice board (see `notify`): nodes are asked only when it has news
 pollSeconds          with a notice board, how often nodes are asked anyway (default: 60)
 timeout, patience    seconds for one request, and for all its retries (default: 10 and 30)
@@ -75,6 +78,7 @@ class SourceOptions(Struct, frozen=True, kw_only=True):
     per_partition: int = PER_PARTITION
     types: tuple[str, ...] = ()
     authors: tuple[str, ...] = ()
+    pushdown: bool = False
     notices: str | None = None
     poll_s: float = 60.0
     timeout: float = 10.0
@@ -172,6 +176,12 @@ def _at_most(words: tuple[str, ...], most: int, name: str) -> tuple[str, ...]:
     return words
 
 
+def _flag(text: str, name: str) -> bool:
+    if text.lower() not in ("true", "false"):
+        raise MisuseError(f"{name}: expected true or false, not {text!r}")
+    return text.lower() == "true"
+
+
 def _unreachable(text: str, name: str) -> str:
     if text not in ("fail", "mark"):
         raise MisuseError(f"{name}: expected fail or mark, not {text!r}")
@@ -196,6 +206,7 @@ _READERS: Mapping[str, tuple[str, Callable[[str, str], object]]] = {
     "eventsPerPartition": ("per_partition", _number),
     "type": ("types", _few_types),
     "author": ("authors", _few_authors),
+    "pushdown": ("pushdown", _flag),
     "notices": ("notices", lambda text, _: text),
     "pollSeconds": ("poll_s", _seconds),
     "timeout": ("timeout", _seconds),

@@ -3,8 +3,9 @@
     spark.dataSource.register(EncSource)
     spark.read.format("enc").option("node", url).option("enclave", hex).load()
 
-Nothing is verified here: see `verify`. The node evaluates conditions on `type`, `author`,
-`timestamp` and `seq`; a condition on `enclave` selects which enclaves are read.
+Nothing is verified here: see `verify`. It works in any SparkSession. With the option `pushdown`, the
+node evaluates a batch's conditions on `type`, `author`, `timestamp` and `seq`, and a condition on
+`enclave` selects which enclaves are read.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -41,7 +42,8 @@ class EncSource(DataSource):
         return parse_options(self.options).output_mode.schema
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        return EncReader(parse_options(self.options))
+        options = parse_options(self.options)
+        return PushdownReader(options) if options.pushdown else EncReader(options)
 
     def streamReader(self, schema: StructType) -> EncStreamReader:
         return EncStreamReader(parse_options(self.options))
@@ -62,18 +64,6 @@ class EncReader(DataSourceReader):
         self._pushed: dict[str, Any] = {}
         self._only: frozenset[str] | None = None
 
-    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
-        """Push filters down to the node. Spark evaluates all of them again: the node's filtering is
-        not trusted.
-        """
-        for each in filters:
-            if isinstance(each, EqualTo | In) and each.attribute == ("enclave",):
-                wanted = frozenset([each.value] if isinstance(each, EqualTo) else each.value)
-                self._only = wanted if self._only is None else self._only & wanted
-            else:
-                self._pushed = push_filter(self._pushed, each, self._options)
-        return filters
-
     def partitions(self) -> Sequence[InputPartition]:
         client = client_for(self._options)
         found: list[InputPartition] = []
@@ -93,6 +83,27 @@ class EncReader(DataSourceReader):
         if not isinstance(partition, SpanPartition):
             return iter(())
         return self._options.output_mode.convert(read_span(self._options, partition.span, partition.pushed))
+
+
+class PushdownReader(EncReader):
+    """Pushes a query's filters down to the node.
+
+    Spark refuses such a reader unless `spark.sql.python.filterPushdown.enabled` is true, and then
+    applies the filters of a DataFrame's first query to all queries of this DataFrame. So a reader
+    does this only on request.
+    """
+
+    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
+        """Push filters down to the node. Spark evaluates all of them again: the node's filtering is
+        not trusted.
+        """
+        for each in filters:
+            if isinstance(each, EqualTo | In) and each.attribute == ("enclave",):
+                wanted = frozenset([each.value] if isinstance(each, EqualTo) else each.value)
+                self._only = wanted if self._only is None else self._only & wanted
+            else:
+                self._pushed = push_filter(self._pushed, each, self._options)
+        return filters
 
 
 def split_span(span: Span, size: int) -> Iterator[Span]:

@@ -13,8 +13,9 @@ from enc.dataview.lake.lake import Lake
 from enc.dataview.lake.session import SPARK_ERRORS, spark_message
 from enc.dataview.lake.tables import Table, TableSpec
 from enc.dataview.publish.changes import ChangePublisher, NextSeqs
-from enc.dataview.views.catalog import all_views, readable
+from enc.dataview.views.catalog import STATUS_VIEWS, all_views, readable
 from enc.dataview.views.change_feeds import ChangeFeeds
+from enc.dataview.views.orphans import Orphans
 from enc.dataview.views.refresh import RefreshResult, ViewRefresher
 from enc.dataview.views.row_tests import checks, failures
 from enc.dataview.views.view_file import View
@@ -44,6 +45,7 @@ class Views:
         self.lake, self.publisher, self._limits = lake, publisher, limits or DriverLimits()
         self.views = {view.name: view for view in all_views(tuple(views))}
         tables = [name for name in readable() if name not in self.views]
+        self.orphans = Orphans(lake, {*self.views, *readable(), *STATUS_VIEWS, *lake.names})
         self._refresher = ViewRefresher(tuple(self.views), tables, self.table, self._limits)
         self._session_pair: tuple[SparkSession, SparkSession] | None = None
         self._published_progress: dict[str, NextSeqs] = {}
