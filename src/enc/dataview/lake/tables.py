@@ -64,7 +64,9 @@ class TableSpec(Struct, frozen=True, kw_only=True):
     schema: StructType
     key: tuple[str, ...] = ()
     cluster: tuple[str, ...] = ()
-    """Columns by which compaction sorts rows into files, to speed up selective reads."""
+    """Columns by which compaction sorts rows into files, to speed up selective reads; see
+    compaction.py.
+    """
     stats: tuple[str, ...] = ()
     """Columns whose minimum and maximum Delta stores for each file, to skip files; by default the
     first 32. Each column costs time to compute.
@@ -152,6 +154,10 @@ class Table:
     def size(self, spark: SparkSession) -> int:
         """Return the total size of its files in bytes."""
         return int(self._snapshot(spark).sizeInBytes())
+
+    def files(self, spark: SparkSession) -> DataFrame:
+        """Return its files, as rows of Delta's log: path, size, tags, deletionVector."""
+        return DataFrame(self._snapshot(spark).allFiles().toDF(), spark)
 
     def _snapshot(self, spark: SparkSession) -> Any:
         """Return Delta's internal snapshot: the public API needs a job for the same."""
@@ -260,14 +266,6 @@ class Table:
         if version - last >= after and version % self.spec.checkpoint_every:
             # `checkpoint` would do the same, but hides its failures.
             self._log(spark).checkpointAndCleanUpDeltaLog(snapshot, _java(spark).none)
-
-    def compact(self, spark: SparkSession) -> None:
-        """Merge small files into a few large ones."""
-        optimize = self.delta(spark).optimize()
-        if self.spec.cluster:
-            optimize.executeZOrderBy(*self.spec.cluster)
-        else:
-            optimize.executeCompaction()
 
     def vacuum(self, spark: SparkSession, hours: float) -> None:
         """Delete files that no version of the last `hours` needs; until then, erased contents are

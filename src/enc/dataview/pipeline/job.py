@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
+from pathlib import Path
 from threading import Event
 from typing import Any
 
@@ -24,7 +25,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from enc.dataview.fold.known_heads import Heads
 from enc.dataview.lake.driver_rows import DriverLimits
 from enc.dataview.lake.lake import CHECKPOINT_AFTER, Lake
-from enc.dataview.lake.lock import LakeLock
+from enc.dataview.lake.lock import LakeLock, local_directory
 from enc.dataview.lake.session import SPARK_ERRORS, spark_message
 from enc.dataview.lake.tables import Table
 from enc.dataview.pipeline.batch_context import PipelineContext
@@ -39,6 +40,8 @@ from enc.dataview.publish.changes import ChangePublisher
 from enc.dataview.publish.serving_writer import ServingWriter
 from enc.dataview.publish.status import PartStatus, stream_state
 from enc.dataview.serving.columns import micros
+from enc.dataview.source.landing import remove_ingested
+from enc.dataview.source.receive import ReceiverPaths
 from enc.dataview.views.build_views import BuildResult, Views
 from enc.dataview.views.catalog import load_views
 
@@ -254,15 +257,26 @@ class Job:
             return self.views.rebuild(self.spark, name, self._next_seqs())
 
     def run_upkeep(self, *, vacuum: bool = True) -> None:
-        """Run upkeep on all tables while the streams wait, then rebuild the views of expired
-        contents.
+        """Run upkeep on all tables. The streams wait meanwhile, except while the views are built, which
+        must lose erased contents before old files are removed.
         """
         tables = [self.views.table(name) for name in self.views.views]
         with self._locked("upkeep"):
             with self._streams.paused():
-                there = [each for each in tables if each.exists(self.spark)]
-                self.upkeep.run(self.spark, self._now(), there, vacuum=vacuum)
+                self.upkeep.remove_rows(self.spark, self._now())
             self.build()
+            with self._streams.paused():
+                there = [each for each in tables if each.exists(self.spark)]
+                self.upkeep.clean_files(self.spark, there, vacuum=vacuum)
+                if vacuum:
+                    self._remove_ingested_files()
+
+    def _remove_ingested_files(self) -> None:
+        """Remove the files of the lake's own landing zone that are ingested."""
+        if local_directory(self.settings.root) is not None:
+            zone = ReceiverPaths(self.lake.root)
+            [checkpoint] = sources_by_checkpoint([zone.source])
+            remove_ingested(zone.landing, Path(self.lake.checkpoint(checkpoint)))
 
     def _publish_backlog(self) -> None:
         """Publish the lake's changes that the serving database, which may be new or behind, does

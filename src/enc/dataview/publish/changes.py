@@ -143,6 +143,10 @@ class ChangePublisher:
         if self._names is None or PIPELINE.name in self._names:
             self._writer.write_rows(PIPELINE, [asdict(state) for state in states])
 
+    def vacuum(self) -> None:
+        """Remove old versions of rows from the serving database's files, as far as it can."""
+        self._writer.vacuum()
+
     def remove(self, name: str) -> None:
         """Remove a view."""
         with self._locks[name]:
