@@ -26,6 +26,7 @@ _SORTABLE = (StringType, NumericType, DateType, TimestampType)
 
 def compact(spark: SparkSession, table: Table, most: int) -> None:
     """Merge the files of each tier that has more than `most` of them."""
+    table.check_claim(spark)
     sizes = group_sizes(spark, table)
     for bound in TIERS:
         if sum(size < bound for size in sizes) > most:
@@ -44,6 +45,7 @@ def group_sizes(spark: SparkSession, table: Table) -> list[int]:
 
 def purge(spark: SparkSession, table: Table) -> None:
     """Rewrite the files that still hold deleted rows: a deletion only marks them."""
+    table.check_claim(spark)
     if not table.files(spark).where("deletionVector IS NOT NULL").isEmpty():
         with _settings(spark, TIERS[-1]):
             spark.sql(f"REORG TABLE {_sql_name(table)} APPLY (PURGE)")

@@ -14,7 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
-from threading import Event
+from threading import Event, RLock
 from typing import Any
 
 from msgspec import Struct
@@ -23,6 +23,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from enc.dataview.fold.known_heads import Heads
+from enc.dataview.lake.claim import WriterClaim
 from enc.dataview.lake.driver_rows import DriverLimits
 from enc.dataview.lake.lake import CHECKPOINT_AFTER, Lake
 from enc.dataview.lake.lock import LakeLock, local_directory
@@ -66,6 +67,10 @@ class JobSettings(Struct, frozen=True, kw_only=True):
     limits: DriverLimits = DriverLimits()
 
 
+CLAIMING = 4
+"""Tables that are claimed at once."""
+
+
 def _now() -> datetime:
     return datetime.now(UTC)
 
@@ -87,7 +92,8 @@ class Job:
         already.
         """
         self.settings, self.spark, self._now = settings, spark, now
-        self.lake, self.lock = Lake(settings.root), lock or LakeLock(settings.root)
+        self.lake, self.lock = Lake(settings.root, WriterClaim()), lock or LakeLock(settings.root)
+        self._active, self._guard = 0, RLock()
         self._serving_writer = ServingWriter(settings.database, settings.limits) if settings.database else None
         self._publisher = ChangePublisher(self._serving_writer) if self._serving_writer else None
         self._meter, limits = Meter(), settings.limits
@@ -113,10 +119,25 @@ class Job:
     @contextmanager
     def _locked(self, what: str) -> Iterator[None]:
         with self.lock.locked(what):
-            if not self._is_lake_created:
-                self.lake.create(self.spark)
-                self._is_lake_created = True
-            yield
+            with self._guard:
+                self._begin(what) if not self._active else None
+                self._active += 1
+            try:
+                yield
+            finally:
+                with self._guard:
+                    self._active -= 1
+
+    def _begin(self, what: str) -> None:
+        """Create the lake; claim its tables if an earlier writer may still be writing (claim.py)."""
+        if not self._is_lake_created:
+            self.lake.create(self.spark)
+            self._is_lake_created = True
+        if not self.lock.was_released:
+            self.lake.claim.begin(f"enc dataview {what}")
+            with ThreadPoolExecutor(CLAIMING) as pool:
+                tables = [table for _, _, table in self.tables() if table.exists(self.spark)]
+                list(pool.map(lambda table: table.claim(self.spark), tables))
 
     # Streams
 

@@ -77,7 +77,7 @@ class Upkeep:
         """Remove expired contents. The erasures are recorded first, so a run that dies later
         repeats them.
         """
-        contents = self.lake["content_status"]
+        contents, erasures = self.lake["content_status"], self.lake["erasures"]
         due = (col("expires_at") <= lit(now)) & col("content").isNotNull()
         gone = contents.read(spark).where(due)
         if gone.isEmpty():
@@ -86,7 +86,8 @@ class Upkeep:
         updates = gone.where(col("revision").isNotNull())
         updates = updates.select("enclave", col("revised_seq").alias("seq"), col("revision").alias("id"))
         rows = own.unionByName(updates)
-        rows.write.format("delta").mode("append").save(self.lake["erasures"].path)
+        erasures.check_claim(spark)
+        rows.write.format("delta").mode("append").save(erasures.path)
         contents.delta(spark).update(due, {"content": lit(None).cast("string")})
         self._publish(spark, "content_status")
 
