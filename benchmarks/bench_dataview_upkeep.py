@@ -3,7 +3,8 @@
     python benchmarks/run.py dataview_upkeep
     ENC_BENCH_EVENTS=1000000 python benchmarks/run.py dataview_upkeep
 
-In each of ten rounds a job ingests a tenth of the archives, one in each batch, derives the other tables, and compacts.
+In each of ten rounds a job ingests a tenth of the events, from twenty archives and so into twenty files of a table,
+derives the other tables, and compacts.
 Bytes do not depend on the machine: the bound is how often compaction rewrites a byte of new data. The floor of the
 lake's size are its archives.
 """
@@ -17,7 +18,7 @@ from pathlib import Path
 from bench_dataview_ingest import CORES, fill
 from floors import verdict
 
-EVENTS, ROUNDS, BATCHES = int(os.environ.get("ENC_BENCH_EVENTS", "100000")), 10, 20
+EVENTS, ROUNDS, FILES = int(os.environ.get("ENC_BENCH_EVENTS", "100000")), 10, 20
 REWRITES, GROWTH, SIZE = 3.0, 1.5, 3.0
 FIRST = 3
 """Rounds that are compared with all rounds."""
@@ -32,14 +33,14 @@ class Rounds:
 
         self.archives, self.root, self._next = home / "archives", home / "lake", 0
         self.archives.mkdir()
-        source = {"format": "enc_archive", "path": str(self.archives), "maxFilesPerTrigger": "1"}
+        source = {"format": "enc_archive", "path": str(self.archives), "maxFilesPerTrigger": str(FILES)}
         self._spark = spark_session("bench", f"local[{CORES}]", {"spark.local.dir": str(home)})
         self.job = Job(JobSettings(root=str(self.root), sources=(source,)), self._spark)
 
     def run(self) -> tuple[float, int]:
         """Return the seconds of upkeep, and the bytes that all rounds have rewritten until now."""
-        for _ in range(BATCHES):
-            fill(self.archives / f"{self._next:05}.enc", self._next, EVENTS // ROUNDS // BATCHES)
+        for _ in range(FILES):
+            fill(self.archives / f"{self._next:05}.enc", self._next, EVENTS // ROUNDS // FILES)
             self._next += 1
         with self.job._locked("bench"):
             for query in self.job.ingest(availableNow=True):
