@@ -45,14 +45,15 @@ class FileLock:
         try:
             fcntl.flock(self._fd, fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            held = LockHeld(self._note())
+            held = LockHeld(self.read_note())
             self.close()
             raise held from None
         except BaseException:
             self.close()
             raise
 
-    def _note(self) -> bytes:
+    def read_note(self) -> bytes:
+        """Return the note of the present holder or, before it writes one, of the previous one."""
         try:
             return os.pread(self._fd, MAX_NOTE, 0)
         except IsADirectoryError:

@@ -7,6 +7,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from enc.dataview.lake.cached_table import CachedTable
+from enc.dataview.lake.compaction import compact
 from enc.dataview.lake.driver_rows import DriverLimits
 from enc.dataview.lake.lake import FOLD
 from enc.dataview.lake.tables import Table, TableSpec, Txn
@@ -62,7 +63,7 @@ def test_what_another_has_written_is_read_again(spark: SparkSession, table: Tabl
     kept, other = CachedTable(table, DriverLimits()), CachedTable(table, DriverLimits())
     kept.replace_rows(spark, [row("a", 1)], Txn("w", 0))
     other.replace_rows(spark, [row("b", 1)], Txn("o", 0))
-    table.compact(spark)
+    compact(spark, table, 1)
     kept.replace_rows(spark, [row("c", 1)], Txn("w", 1))
     assert there(spark, table) == {"a": 1, "b": 1, "c": 1}
     # Another table at the same path, with the same version.

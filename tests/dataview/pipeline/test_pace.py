@@ -1,5 +1,7 @@
 """How a running job shares the machine among its tasks. Without Spark."""
 
+from collections.abc import Callable
+from threading import Event
 from typing import Any
 
 import pytest
@@ -7,7 +9,7 @@ from msgspec import Struct, field
 
 from enc.dataview.lake.lake import CHECKPOINT_AFTER, SPECS
 from enc.dataview.pipeline import periodic_tasks
-from enc.dataview.pipeline.periodic_tasks import MAX_REST_S, REST_FACTOR, DueTimer, are_idle
+from enc.dataview.pipeline.periodic_tasks import MAX_REST_S, REST_FACTOR, DueTimer, Intervals, Maintenance, are_idle
 
 
 class Time:
@@ -63,6 +65,29 @@ def _after_one_run(time: Time, took: float) -> DueTimer:
     time.now += took
     clock.done_after(took)
     return clock
+
+
+class Done:
+    """The tasks of a job: records whether each upkeep vacuumed."""
+
+    def __init__(self) -> None:
+        self.vacuumed = list[bool]()
+
+    def run_upkeep(self, *, vacuum: bool = True) -> None:
+        self.vacuumed.append(vacuum)
+
+    def __getattr__(self, name: str) -> Callable[..., None]:
+        return lambda *_: None
+
+
+def test_the_first_upkeep_vacuums_and_then_one_a_day(time: Time) -> None:
+    """A job that is started again every day vacuums as well."""
+    done: Any = Done()
+    maintenance = Maintenance(done, Intervals(views=10.0, upkeep=900.0, vacuum=86_400.0), [], Event())
+    for _ in range(98):
+        maintenance.run_due()
+        time.now += 900.0
+    assert done.vacuumed == [True, *[False] * 95, True]
 
 
 class Query(Struct):

@@ -65,6 +65,32 @@ def test_what_was_taken_out_is_off_the_disk(tmp_path: Path) -> None:
     assert b"secret" not in place.read_bytes()
 
 
+def test_a_vacuum_empties_the_write_ahead_log(tmp_path: Path) -> None:
+    """While a reader keeps the database open; one that is in the middle of a query delays it."""
+    place = tmp_path / "serving.db"
+    database, reader = ServingDatabase(str(place)), ServingDatabase(str(place))
+    database.upsert(PEOPLE, [ANNA], {})
+    log = place.with_name("serving.db-wal")
+    with reader.reading() as snapshot:
+        assert snapshot.view("people") is not None
+    assert log.stat().st_size > 0
+    database.vacuum()
+    assert log.stat().st_size == 0
+    reader.close()
+    database.close()
+
+
+def test_a_vacuum_frees_old_versions_and_keeps_the_rows(database: ServingDatabase) -> None:
+    for _ in range(3):
+        database.upsert(PEOPLE, [ANNA], {})
+    database.vacuum()
+    assert ask(database, "people") == [ANNA]
+    if database.dialect == "postgresql":
+        with database._engine.connect() as connection:
+            text = "SELECT vacuum_count FROM pg_stat_user_tables WHERE relname = 'view_people'"
+            assert connection.exec_driver_sql(text).scalar() == 1
+
+
 def test_progress_does_not_go_back(database: ServingDatabase) -> None:
     database.upsert(PEOPLE, [], {A: 5, B: 2})
     database.upsert(PEOPLE, [], {A: 3, B: 4})

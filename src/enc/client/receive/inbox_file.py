@@ -68,6 +68,7 @@ class InboxFile:
             db = sqlite3.connect(self._path, isolation_level=None, check_same_thread=False, factory=Db)
             db.execute("PRAGMA journal_mode = WAL")
             db.execute("PRAGMA synchronous = FULL")
+            db.execute("PRAGMA secure_delete = ON")  # an event may be erased later
         except sqlite3.Error as e:
             private_file.refuse(self._path, f"is not an inbox: {e}")
         return db

@@ -7,6 +7,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql.types import ArrayType, BooleanType, DataType, MapType, StructField, StructType
 
 from enc.core.errors import MisuseError
+from enc.dataview.lake.claim import WriterClaim
 from enc.dataview.lake.lock import local_directory
 from enc.dataview.lake.tables import Layer, Table, TableSpec
 from enc.dataview.rows.schema import EVENTS, NUMBER, QUARANTINE, RAW, SMALL, TAGS, TEXT, TIME
@@ -152,10 +153,12 @@ PUBLIC = tuple(name for name, spec in SPECS.items() if spec.layer != "state")
 class Lake:
     """The tables under one root: a directory, or any address that Spark can write to."""
 
-    def __init__(self, root: str) -> None:
+    def __init__(self, root: str, claim: WriterClaim | None = None) -> None:
+        """`claim`: the claim of the writer, if this process may write."""
         # Spark takes a relative path for a table name.
         self.root = os.path.abspath(root) if local_directory(root) == Path(root) else root.rstrip("/")
-        self._tables = {name: Table(self.root, spec) for name, spec in SPECS.items()}
+        self.claim = claim or WriterClaim()
+        self._tables = {name: Table(self.root, spec, self.claim) for name, spec in SPECS.items()}
 
     def __getitem__(self, name: str) -> Table:
         try:

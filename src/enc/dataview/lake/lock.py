@@ -1,21 +1,19 @@
 """One writer per lake: a lock on a file in its root, which the kernel releases when the holder
 dies.
 
-It works only for a root on a local file system. An address such as s3:// has no locks, so the
-operator must make sure that there is only one writer.
+It works only for a root on a local file system; an address such as s3:// has no locks. Where the
+lock is not enough, the writer also claims the tables: see claim.py.
 """
 
 import json
-import os
-import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
-from datetime import UTC, datetime
 from pathlib import Path
 from threading import Lock
 from urllib.parse import unquote, urlsplit
 
 from enc.core.errors import MisuseError
+from enc.dataview.lake.claim import holder, holder_note
 from enc.runtime.locks import FileLock, LockHeld
 
 NAME = "_writer"
@@ -39,6 +37,10 @@ class LakeLock:
         self._path = None if directory is None else directory / NAME
         self._lock: FileLock | None = None
         self._depth, self._guard = 0, Lock()
+        self.was_released = False
+        """The previous holder released the lock, so nothing of it is still writing. False if it was
+        killed, and for an address.
+        """
 
     @contextmanager
     def locked(self, what: str) -> Iterator["LakeLock"]:
@@ -53,7 +55,9 @@ class LakeLock:
         """Acquire the lock. MisuseError names the holder if another process has it."""
         with self._guard:
             if self._path is not None and not self._depth:
-                self._lock = _lock_file(self._path, what)
+                self._lock = _lock_file(self._path)
+                self.was_released = not self._lock.read_note()
+                self._lock.write_note(json.dumps(holder_note(what)).encode())
             self._depth += 1
 
     def release(self) -> None:
@@ -65,23 +69,11 @@ class LakeLock:
                 self._lock = None
 
 
-def _lock_file(path: Path, what: str) -> FileLock:
+def _lock_file(path: Path) -> FileLock:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        lock = FileLock(path, mode=0o644)
+        return FileLock(path, mode=0o644)
     except LockHeld as e:
-        raise MisuseError(f"{path.parent}: a lake has one writer, and {_holder(e.note)} holds its lock") from None
+        raise MisuseError(f"{path.parent}: a lake has one writer, and {holder(e.note)} holds its lock") from None
     except OSError as e:
         raise MisuseError(f"{path.parent}: cannot create a lake here: {e.strerror}") from None
-    since = datetime.now(UTC).isoformat(sep=" ", timespec="seconds")
-    holder = {"what": what, "pid": os.getpid(), "host": socket.gethostname(), "since": since}
-    lock.write_note(json.dumps(holder).encode())
-    return lock
-
-
-def _holder(note: bytes) -> str:
-    try:
-        found = json.loads(note)
-        return f"`{found['what']}` (process {found['pid']} on {found['host']}, since {found['since']})"
-    except (ValueError, TypeError, LookupError):
-        return "another process"

@@ -17,6 +17,8 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql.functions import expr
 from pyspark.sql.types import StructType
 
+from enc.core.errors import Unavailable
+from enc.dataview.lake.claim import PROPERTY, WriterClaim
 from enc.runtime.clock import now_ms
 
 _APP, _VERSION = "spark.databricks.delta.write.txnAppId", "spark.databricks.delta.write.txnVersion"
@@ -64,7 +66,9 @@ class TableSpec(Struct, frozen=True, kw_only=True):
     schema: StructType
     key: tuple[str, ...] = ()
     cluster: tuple[str, ...] = ()
-    """Columns by which compaction sorts rows into files, to speed up selective reads."""
+    """Columns by which compaction sorts rows into files, to speed up selective reads; see
+    compaction.py.
+    """
     stats: tuple[str, ...] = ()
     """Columns whose minimum and maximum Delta stores for each file, to skip files; by default the
     first 32. Each column costs time to compute.
@@ -84,8 +88,9 @@ class TableSpec(Struct, frozen=True, kw_only=True):
 class Table:
     """One table in its directory."""
 
-    def __init__(self, root: str, spec: TableSpec) -> None:
-        self.spec, self.name, self.key = spec, spec.name, spec.key
+    def __init__(self, root: str, spec: TableSpec, claim: WriterClaim | None = None) -> None:
+        """`claim`: the claim of the writer, without which nothing is checked."""
+        self.spec, self.name, self.key, self._claim = spec, spec.name, spec.key, claim or WriterClaim()
         self.path = f"{root.rstrip('/')}/{spec.layer}/{spec.name}"
 
     def exists(self, spark: SparkSession) -> bool:
@@ -118,6 +123,8 @@ class Table:
         return spark.read.format("delta").option("versionAsOf", version).load(self.path)
 
     def delta(self, spark: SparkSession) -> DeltaTable:
+        """Return Delta's object for changing the table."""
+        self.check_claim(spark)
         return DeltaTable(spark, _java(spark).delta_table.forPath(spark._jsparkSession, self.path))
 
     def version(self, spark: SparkSession) -> int:
@@ -153,6 +160,10 @@ class Table:
         """Return the total size of its files in bytes."""
         return int(self._snapshot(spark).sizeInBytes())
 
+    def files(self, spark: SparkSession) -> DataFrame:
+        """Return its files, as rows of Delta's log: path, size, tags, deletionVector."""
+        return DataFrame(self._snapshot(spark).allFiles().toDF(), spark)
+
     def _snapshot(self, spark: SparkSession) -> Any:
         """Return Delta's internal snapshot: the public API needs a job for the same."""
         none = _java(spark).none
@@ -177,18 +188,45 @@ class Table:
 
     def swap_files(self, spark: SparkSession, files: Sequence[NewFile], gone: Sequence[str], txn: Txn) -> int:
         """Replace files, by path, by new files. Returns the number of the commit."""
-        java, now = _java(spark), now_ms()
+        self.check_claim(spark)
+        now, transaction = now_ms(), self._transaction(spark)
+        if not txn.new and int(transaction.txnVersion(txn.app)) >= txn.version:
+            raise Unavailable(f"{self.path}: batch {txn.version} was written meanwhile, by another process")
         plain = {"partitionValues": {}, "modificationTime": now, "dataChange": True}
         said: list[dict[str, Any]] = [
             *({"add": {"path": file.path, "size": file.size, "stats": file.stats, **plain}} for file in files),
             *({"remove": {"path": path, "deletionTimestamp": now, "dataChange": True}} for path in gone),
             {"txn": {"appId": txn.app, "version": txn.version, "lastUpdated": now}},
         ]
+        return self._commit(spark, transaction, said)
+
+    def _transaction(self, spark: SparkSession) -> Any:
+        none = _java(spark).none
+        return self._log(spark).startTransaction(none, none)
+
+    def _commit(self, spark: SparkSession, transaction: Any, said: Sequence[Mapping[str, Any]]) -> int:
+        """Commit actions in the form of Delta's log; return the number of the commit."""
+        java = _java(spark)
         actions = java.array_list()
         for each in said:
             actions.add(java.action.fromJson(json.dumps(each)))
-        seq = java.converters.asScala(actions).toSeq()
-        return int(self._log(spark).startTransaction(java.none, java.none).commit(seq, java.manual_update))
+        return int(transaction.commit(java.converters.asScala(actions).toSeq(), java.manual_update))
+
+    def claim(self, spark: SparkSession) -> None:
+        """Store the writer's claim in the metadata: Delta rejects all commits that others are preparing."""
+        transaction = self._transaction(spark)
+        metadata = json.loads(transaction.metadata().json())
+        metadata["metaData"]["configuration"][PROPERTY] = self._claim.text
+        self._commit(spark, transaction, [metadata])
+        self._claim.add(self.path)
+
+    def check_claim(self, spark: SparkSession) -> None:
+        """Raise MisuseError if another writer has taken over the lake."""
+        if self._claim.text:
+            snapshot = self._snapshot(spark)
+            found = snapshot.metadata().configuration().get(PROPERTY)
+            if self._claim.is_needed(self.path, found.get() if found.isDefined() else None) and snapshot.version() >= 0:
+                self.claim(spark)
 
     def replace(self, rows: DataFrame, where: str, txn: Txn) -> None:
         """Replace all rows that satisfy `where` by `rows`."""
@@ -204,6 +242,7 @@ class Table:
         self._write(rows, txn).mode("overwrite").options(**options).save(self.path)
 
     def _write(self, rows: DataFrame, txn: Txn) -> Any:
+        self.check_claim(rows.sparkSession)
         return rows.write.format("delta").option("txnAppId", txn.app).option("txnVersion", txn.version)
 
     def upsert(
@@ -260,14 +299,6 @@ class Table:
         if version - last >= after and version % self.spec.checkpoint_every:
             # `checkpoint` would do the same, but hides its failures.
             self._log(spark).checkpointAndCleanUpDeltaLog(snapshot, _java(spark).none)
-
-    def compact(self, spark: SparkSession) -> None:
-        """Merge small files into a few large ones."""
-        optimize = self.delta(spark).optimize()
-        if self.spec.cluster:
-            optimize.executeZOrderBy(*self.spec.cluster)
-        else:
-            optimize.executeCompaction()
 
     def vacuum(self, spark: SparkSession, hours: float) -> None:
         """Delete files that no version of the last `hours` needs; until then, erased contents are

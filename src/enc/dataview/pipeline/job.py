@@ -13,7 +13,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
-from threading import Event
+from pathlib import Path
+from threading import Event, RLock
 from typing import Any
 
 from msgspec import Struct
@@ -22,9 +23,10 @@ from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from enc.dataview.fold.known_heads import Heads
+from enc.dataview.lake.claim import WriterClaim
 from enc.dataview.lake.driver_rows import DriverLimits
 from enc.dataview.lake.lake import CHECKPOINT_AFTER, Lake
-from enc.dataview.lake.lock import LakeLock
+from enc.dataview.lake.lock import LakeLock, local_directory
 from enc.dataview.lake.session import SPARK_ERRORS, spark_message
 from enc.dataview.lake.tables import Table
 from enc.dataview.pipeline.batch_context import PipelineContext
@@ -39,6 +41,8 @@ from enc.dataview.publish.changes import ChangePublisher
 from enc.dataview.publish.serving_writer import ServingWriter
 from enc.dataview.publish.status import PartStatus, stream_state
 from enc.dataview.serving.columns import micros
+from enc.dataview.source.landing import remove_ingested
+from enc.dataview.source.receive import ReceiverPaths
 from enc.dataview.views.build_views import BuildResult, Views
 from enc.dataview.views.catalog import load_views
 from enc.dataview.views.orphans import ADVICE, DropResult
@@ -64,6 +68,10 @@ class JobSettings(Struct, frozen=True, kw_only=True):
     limits: DriverLimits = DriverLimits()
 
 
+CLAIMING = 4
+"""Tables that are claimed at once."""
+
+
 def _now() -> datetime:
     return datetime.now(UTC)
 
@@ -85,7 +93,8 @@ class Job:
         already.
         """
         self.settings, self.spark, self._now = settings, spark, now
-        self.lake, self.lock = Lake(settings.root), lock or LakeLock(settings.root)
+        self.lake, self.lock = Lake(settings.root, WriterClaim()), lock or LakeLock(settings.root)
+        self._active, self._guard = 0, RLock()
         self._serving_writer = ServingWriter(settings.database, settings.limits) if settings.database else None
         self._publisher = ChangePublisher(self._serving_writer) if self._serving_writer else None
         self._meter, limits = Meter(), settings.limits
@@ -112,10 +121,25 @@ class Job:
     @contextmanager
     def _locked(self, what: str) -> Iterator[None]:
         with self.lock.locked(what):
-            if not self._is_lake_created:
-                self.lake.create(self.spark)
-                self._is_lake_created = True
-            yield
+            with self._guard:
+                self._begin(what) if not self._active else None
+                self._active += 1
+            try:
+                yield
+            finally:
+                with self._guard:
+                    self._active -= 1
+
+    def _begin(self, what: str) -> None:
+        """Create the lake; claim its tables if an earlier writer may still be writing (claim.py)."""
+        if not self._is_lake_created:
+            self.lake.create(self.spark)
+            self._is_lake_created = True
+        if not self.lock.was_released:
+            self.lake.claim.begin(f"enc dataview {what}")
+            with ThreadPoolExecutor(CLAIMING) as pool:
+                tables = [table for _, _, table in self.tables() if table.exists(self.spark)]
+                list(pool.map(lambda table: table.claim(self.spark), tables))
 
     # Streams
 
@@ -270,15 +294,26 @@ class Job:
             return self.views.rebuild(self.spark, name, self._next_seqs())
 
     def run_upkeep(self, *, vacuum: bool = True) -> None:
-        """Run upkeep on all tables while the streams wait, then rebuild the views of expired
-        contents.
+        """Run upkeep on all tables. The streams wait meanwhile, except while the views are built, which
+        must lose erased contents before old files are removed.
         """
         tables = [self.views.table(name) for name in self.views.views]
         with self._locked("upkeep"):
             with self._streams.paused():
-                there = [each for each in tables if each.exists(self.spark)]
-                self.upkeep.run(self.spark, self._now(), there, vacuum=vacuum)
+                self.upkeep.remove_rows(self.spark, self._now())
             self.build()
+            with self._streams.paused():
+                there = [each for each in tables if each.exists(self.spark)]
+                self.upkeep.clean_files(self.spark, there, vacuum=vacuum)
+                if vacuum:
+                    self._remove_ingested_files()
+
+    def _remove_ingested_files(self) -> None:
+        """Remove the files of the lake's own landing zone that are ingested."""
+        if local_directory(self.settings.root) is not None:
+            zone = ReceiverPaths(self.lake.root)
+            [checkpoint] = sources_by_checkpoint([zone.source])
+            remove_ingested(zone.landing, Path(self.lake.checkpoint(checkpoint)))
 
     def _publish_backlog(self) -> None:
         """Publish the lake's changes that the serving database, which may be new or behind, does

@@ -46,7 +46,8 @@ class Maintenance:
         """Once `stop` is set, tasks that have not started are skipped."""
         self._tasks, self._queries, self._stop = tasks, queries, stop
         self._views, self._upkeep = DueTimer(intervals.views), DueTimer(intervals.upkeep)
-        self._vacuum, self._recount = DueTimer(intervals.vacuum), DueTimer(RECOUNT_S)
+        # Due with the first upkeep: a job that is started again every day must vacuum too.
+        self._vacuum, self._recount = DueTimer(intervals.vacuum, first=0), DueTimer(RECOUNT_S)
         self._checkpoints = DueTimer(CHECKPOINTS_S)
 
     def run_due(self) -> None:
@@ -69,9 +70,12 @@ class DueTimer:
     longer rest.
     """
 
-    def __init__(self, seconds: float) -> None:
+    def __init__(self, seconds: float, first: float | None = None) -> None:
+        """`first`: seconds until the first run, if they differ."""
         self._seconds = seconds
         self.done_after(seconds)
+        if first is not None:
+            self._next = self._rested = monotonic() + first
 
     def done_after(self, seconds: float) -> None:
         """Schedule the next run after one that took `seconds`; other work gets most of the time."""

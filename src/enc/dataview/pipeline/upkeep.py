@@ -5,9 +5,12 @@
 2. erase     removes contents that an Update, a Delete or their time erased from `events` and
              `raw_events`
 3. retain    deletes raw and quarantined rows older than their retention
-4. compact   merges the files of tables that have many small ones
-5. vacuum    deletes files that no version younger than `vacuum_hours` needs: only this removes
+4. purge     with vacuum only: rewrites the files that still hold deleted rows
+5. compact   merges the files of tables that have many small ones
+6. vacuum    deletes files that no version younger than `vacuum_hours` needs: only this removes
              erased contents from the disk
+
+Steps 1 to 3 change rows; the views must follow them before steps 4 to 6 clean the disk.
 """
 
 from collections.abc import Iterable
@@ -19,6 +22,7 @@ from pyspark.sql.functions import col, lit
 
 from enc.core.errors import MisuseError
 from enc.dataview.fold.transforms.wire import wire
+from enc.dataview.lake.compaction import compact, purge
 from enc.dataview.lake.lake import Lake
 from enc.dataview.lake.tables import Table, Txn
 from enc.dataview.pipeline.batch_context import txn_app_id
@@ -33,7 +37,7 @@ class LakeRetention(Struct, frozen=True, kw_only=True):
     vacuum_hours: float = 168.0
     """Must exceed the duration of the slowest read of a table, and any pause of a stream."""
     small_files: int = 16
-    """A table with more files than this is compacted."""
+    """A tier with more files than this is compacted (compaction.py)."""
 
     def check(self) -> None:
         if self.vacuum_hours < 0 or self.small_files < 1:
@@ -47,33 +51,33 @@ class Upkeep:
         self.lake, self.retention, self.publisher = lake, retention or LakeRetention(), publisher
         self.retention.check()
 
-    def run(
-        self, spark: SparkSession, now: datetime, view_tables: Iterable[Table] = (), *, vacuum: bool = True
-    ) -> None:
-        """Run all steps. `view_tables` are compacted and vacuumed too. No other writer may run
-        meanwhile.
-        """
+    def remove_rows(self, spark: SparkSession, now: datetime) -> None:
+        """Expire, erase and retain. No other writer may run meanwhile."""
         self.expire(spark, now)
         self.erase(spark)
         self.retain(spark, now)
+
+    def clean_files(self, spark: SparkSession, view_tables: Iterable[Table] = (), *, vacuum: bool = True) -> None:
+        """Compact all tables and, with `vacuum`, remove what was erased from the disk. No other writer
+        may run meanwhile.
+        """
         for table in [*(self.lake[name] for name in self.lake.names), *view_tables]:
             self.compact_and_vacuum(spark, table, vacuum=vacuum)
+        if vacuum and self.publisher is not None:
+            self.publisher.vacuum()
 
     def compact_and_vacuum(self, spark: SparkSession, table: Table, *, vacuum: bool = True) -> None:
-        if self._files(spark, table) > self.retention.small_files:
-            table.compact(spark)
+        if vacuum:
+            purge(spark, table)
+        compact(spark, table, self.retention.small_files)
         if vacuum:
             table.vacuum(spark, self.retention.vacuum_hours)
-
-    def _files(self, spark: SparkSession, table: Table) -> int:
-        row = table.delta(spark).detail().select("numFiles").first()
-        return int(row[0]) if row else 0
 
     def expire(self, spark: SparkSession, now: datetime) -> None:
         """Remove expired contents. The erasures are recorded first, so a run that dies later
         repeats them.
         """
-        contents = self.lake["content_status"]
+        contents, erasures = self.lake["content_status"], self.lake["erasures"]
         due = (col("expires_at") <= lit(now)) & col("content").isNotNull()
         gone = contents.read(spark).where(due)
         if gone.isEmpty():
@@ -82,7 +86,8 @@ class Upkeep:
         updates = gone.where(col("revision").isNotNull())
         updates = updates.select("enclave", col("revised_seq").alias("seq"), col("revision").alias("id"))
         rows = own.unionByName(updates)
-        rows.write.format("delta").mode("append").save(self.lake["erasures"].path)
+        erasures.check_claim(spark)
+        rows.write.format("delta").mode("append").save(erasures.path)
         contents.delta(spark).update(due, {"content": lit(None).cast("string")})
         self._publish(spark, "content_status")
 

@@ -147,6 +147,10 @@ class ChangePublisher:
         """Return True if the serving database has the view."""
         return self._writer.last_batch_id(name) is not None
 
+    def vacuum(self) -> None:
+        """Remove old versions of rows from the serving database's files, as far as it can."""
+        self._writer.vacuum()
+
     def remove(self, name: str) -> None:
         """Remove a view."""
         with self._locks[name]:

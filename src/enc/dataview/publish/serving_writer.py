@@ -121,6 +121,9 @@ class ServingWriter:
         """Write rows that do not come from a table and carry no progress."""
         self._database.upsert(schema, rows, {})
 
+    def vacuum(self) -> None:
+        self._database.vacuum()
+
     def drop(self, view: str) -> None:
         self._database.drop(view)
 

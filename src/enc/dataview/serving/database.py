@@ -16,7 +16,7 @@ from msgspec import Struct
 
 from enc.core.errors import MisuseError
 from enc.dataview.serving.columns import Column, ViewSchema, check_schema, sql_table, sql_type, table_name
-from enc.dataview.serving.engine import open_engine, reading, translated_errors, writing
+from enc.dataview.serving.engine import open_engine, reading, translated_errors, vacuum, writing
 from enc.dataview.serving.statements import Row, chunks, delete_rows, insert_into, key_parameters, upsert_rows
 
 PATIENCE_S = 10.0
@@ -133,6 +133,17 @@ class ServingDatabase:
         """Remove a view; a missing view is ignored."""
         with self._writing(view) as connection:
             self._drop(connection, view)
+
+    def vacuum(self) -> None:
+        """Remove old versions of rows from the disk, without stopping readers.
+
+        SQLite overwrites deleted rows in its file; this empties its write-ahead log. PostgreSQL
+        frees the space of old versions and overwrites it later.
+        """
+        with self.reading() as snapshot:
+            tables = [table_name(view.schema.name) for view in snapshot.views()]
+        with translated_errors():
+            vacuum(self._engine, [*tables, _progress.name])
 
     @contextmanager
     def _writing(self, view: str) -> Iterator[sa.Connection]:

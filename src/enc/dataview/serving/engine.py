@@ -2,8 +2,8 @@
 
 import logging
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,7 @@ _log = logging.getLogger("enc.dataview.serving")
 
 BUSY_MS = 60_000
 """How long a writer of SQLite waits for another."""
+CHECKPOINT_MS = 5_000
 _PRAGMAS = (
     "journal_mode=WAL",
     "synchronous=FULL",
@@ -120,3 +121,19 @@ def writing(engine: sa.Engine, lock: int) -> Iterator[sa.Connection]:
         if engine.dialect.name == "postgresql":
             connection.execute(sa.select(sa.func.pg_advisory_xact_lock(lock)))
         yield connection
+
+
+def vacuum(engine: sa.Engine, tables: Sequence[str]) -> None:
+    """Empty SQLite's write-ahead log, unless readers use it for longer than `CHECKPOINT_MS`; vacuum
+    PostgreSQL's tables.
+    """
+    if engine.dialect.name == "postgresql":
+        quote = engine.dialect.identifier_preparer.quote
+        with engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
+            for name in tables:
+                connection.exec_driver_sql(f"VACUUM {quote(name)}")
+        return
+    with closing(engine.raw_connection()) as connection:  # outside of a transaction
+        cursor = connection.cursor()
+        for pragma in (f"busy_timeout={CHECKPOINT_MS}", "wal_checkpoint(TRUNCATE)", f"busy_timeout={BUSY_MS}"):
+            cursor.execute(f"PRAGMA {pragma}").fetchall()

@@ -4,8 +4,10 @@ A file appears atomically and is on disk before `put` returns; it never changes.
 once: `read_landing(spark, directory)`.
 """
 
+import json
 import re
 from pathlib import Path
+from urllib.parse import unquote
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -70,3 +72,15 @@ def read_landing(
     if clean:
         reader = reader.option("cleanSource", "delete")
     return reader.parquet(str(path))
+
+
+def remove_ingested(directory: Path, checkpoint: Path) -> None:
+    """Remove the files that a stream with this checkpoint has ingested. Spark itself removes a file
+    only when a later one has arrived.
+    """
+    done = max((int(each.name) for each in (checkpoint / "commits").glob("[0-9]*")), default=-1)
+    for log in (checkpoint / "sources" / "0").glob("[0-9]*"):
+        for line in log.read_text().splitlines()[1:]:  # the first line is the version of the log
+            entry = json.loads(line)
+            if entry["batchId"] <= done:
+                (directory / unquote(entry["path"]).rpartition("/")[2]).unlink(missing_ok=True)

@@ -59,9 +59,8 @@ class Views:
             return self.lake[name]
         view = self.views[name]
         schema, key = schema or StructType([]), view.key
-        return Table(
-            self.lake.root, TableSpec(name=name, layer=view.layer, schema=schema, key=key, stats=key, cluster=key[:2])
-        )
+        spec = TableSpec(name=name, layer=view.layer, schema=schema, key=key, stats=key, cluster=key[:2])
+        return Table(self.lake.root, spec, self.lake.claim)
 
     def build(
         self,
