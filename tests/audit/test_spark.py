@@ -10,9 +10,12 @@ import pytest
 
 pytest.importorskip("pyspark")
 
+from enc.audit.audit import AuditRequest, run_audit
 from enc.audit.spark_runner import AuditFailed, OnSpark
 from tests.audit.fleets import audited, fleet, places, planted
+from tests.audit.logs import talk, write
 from tests.cluster import SMALL, Cluster, Driver
+from tests.core.world import withheld
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -33,6 +36,15 @@ def check_on(spark: "SparkSession", folder: Path) -> None:
 
 def test_a_mixed_fleet_on_two_cores(spark: "SparkSession", tmp_path: Path) -> None:
     check_on(spark, fleet(tmp_path / "fleet", seed=7, enclaves=25, events=2500))
+
+
+def test_withheld_contents_are_listed(spark: "SparkSession", tmp_path: Path) -> None:
+    world = talk()
+    events = [withheld(event) if event.seq in (5, 17) else event for event in world.events]
+    path = write(tmp_path / "a.enc", world, events)
+    found = run_audit(AuditRequest(paths=[path], part=4), OnSpark(spark))
+    assert found.findings == []
+    assert found.verdicts[0].withheld == [(seq, events[seq].withheld) for seq in (5, 17)]
 
 
 def test_a_task_that_fails_is_told_in_one_line(spark: "SparkSession") -> None:

@@ -2,11 +2,10 @@
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
-from enc.audit.audit import AuditRequest, InProcess, Runner, run_audit
 from enc.audit.enclave_verdict import EnclaveVerdict
 from enc.audit.html_report import page
 from enc.audit.result_folder import AuditRun, write_report
@@ -15,9 +14,6 @@ from enc.core.log.withheld import wire_withheld
 from enc.core.primitives.types import Event
 from tests.audit.logs import audit, reported, talk, write
 from tests.core.world import START, World, pub, withheld
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 MADE = AuditRun(START, 1.25, "one process", ("archives",))
 
@@ -31,22 +27,12 @@ def hidden(world: World, *seqs: int, name: str = "node") -> list[Event]:
     return [withheld(event, name) if event.seq in seqs else event for event in world.events]
 
 
-def check_on(runner: Runner, path: str, part: int) -> None:
-    (verdict,) = run_audit(AuditRequest(paths=[path], part=part), runner).verdicts
-    assert verdict.findings == []
+@pytest.mark.parametrize("part", [100_000, 4])
+def test_a_withheld_content_is_a_remark_and_no_finding(world: World, tmp_path: Path, part: int) -> None:
+    found = audit(write(tmp_path / "a.enc", world, hidden(world, 5, 17)), world=world, part=part)
+    (verdict,) = found.verdicts
+    assert found.findings == []
     assert [(seq, statement.node.hex()) for seq, statement in verdict.withheld] == [(5, pub("node")), (17, pub("node"))]
-
-
-def test_a_withheld_content_is_a_remark_and_no_finding(world: World, tmp_path: Path) -> None:
-    path = write(tmp_path / "a.enc", world, hidden(world, 5, 17))
-    check_on(InProcess(), path, part=100_000)
-    check_on(InProcess(), path, part=4)
-
-
-def test_spark_finds_the_same(spark: "SparkSession", world: World, tmp_path: Path) -> None:
-    from enc.audit.spark_runner import OnSpark
-
-    check_on(OnSpark(spark), write(tmp_path / "a.enc", world, hidden(world, 5, 17)), part=4)
 
 
 def test_two_archives_of_one_log_list_each_content_once(world: World, tmp_path: Path) -> None:
