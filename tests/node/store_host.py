@@ -86,6 +86,8 @@ def downgrade_to_5(path: Path) -> None:
     """Turn a closed store into one of version 5 of the schema."""
     with closing(sqlite3.connect(path, isolation_level=None)) as db:
         db.executescript(
+            "DROP TRIGGER withheld_ended; DROP TRIGGER withheld_purged; DROP TABLE withheld_contents; "
+            "DROP INDEX events_withheld; ALTER TABLE events DROP COLUMN withheld; "
             "DROP TRIGGER sizes_begin; DROP TRIGGER sizes_event; DROP TRIGGER sizes_content; DROP TRIGGER sizes_node; "
             "DROP TABLE sizes; DROP TABLE provenance; "
             "ALTER TABLE node DROP COLUMN writes; ALTER TABLE node DROP COLUMN shown; "

@@ -54,6 +54,7 @@ from enc.node.ops.metrics import CachedReading, Metrics
 from enc.node.ops.readiness import Readiness
 from enc.node.ops.request_log import RequestLog
 from enc.node.ops.retention import RetentionSweeper
+from enc.node.ops.withholding import WithholdingOrders
 from enc.node.push.batches import BatchRetention, PushBatcher
 from enc.node.push.supervisor import PushSupervisor
 from enc.node.read.request_handlers import SealedHandlers
@@ -150,6 +151,9 @@ class Node:
         RestrictionOrders(
             self.restrictions, store, self.sequencer, self._now, self._enforce, self.retention_sweeper.hurry
         ).add_to(self.operations)
+        WithholdingOrders(store, key, self._now, self.sequencer.call, self.sequencer.check_signs).add_to(
+            self.operations
+        )
         self._add_gauges()
 
     def _sequencer(self, replies: CommitReplies) -> Sequencer:

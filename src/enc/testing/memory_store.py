@@ -6,14 +6,15 @@ from dataclasses import dataclass, field
 from itertools import chain
 
 from msgspec.json import encode
+from msgspec.structs import replace
 
-from enc.core.errors import Duplicate, EnclaveExists, ReplayFailed
+from enc.core.errors import Duplicate, EnclaveExists, EventNotFound, ReplayFailed
 from enc.core.log.commit import auto_delete_at
 from enc.core.log.event import erase, is_erasable, wire_event
 from enc.core.log.filter import Filter
 from enc.core.machine.memory import EnclaveMemory
 from enc.core.machine.state import ClosedBundle, EnclaveState
-from enc.core.primitives.types import Commit, Event, KeyRecord, RecordKind, Target, TreeHead
+from enc.core.primitives.types import Commit, Event, KeyRecord, RecordKind, Target, TreeHead, Withheld
 from enc.core.rules.content import revised_id
 from enc.core.rules.policy_types import Policy
 from enc.core.trees.state_key import DELETED
@@ -23,6 +24,7 @@ from enc.node.store.restrictions import Restriction, RestrictionKind, Restrictio
 from enc.node.store.spent_requests import SpentRequest, check_unspent, too_many_spent
 from enc.node.store.steps import AppendRun, Step
 from enc.node.store.store_interface import Charge, ReadRights, Usage
+from enc.node.store.withheld_store import WithheldContent, WithheldEvent
 from enc.testing.memory_push import PushMemory
 
 
@@ -39,6 +41,7 @@ class _Enclave:
     terminated_at: int | None = None
     purged: bool = False
     charges: tuple[Charge, ...] = ()
+    withheld: dict[int, WithheldContent] = field(default_factory=dict)
 
     def take(self, step: Step) -> None:
         event = step.event
@@ -62,12 +65,26 @@ class _Enclave:
     def erase(self, event_id: bytes) -> None:
         seq = self.by_id[event_id]
         self.events[seq] = erase(self.events[seq])
+        self.withheld.pop(seq, None)
+
+    def withhold(self, seq: int, statement: Withheld | None, own: WithheldContent) -> None:
+        self.events[seq] = replace(self.events[seq], content=None, withheld=statement)
+        self.withheld[seq] = own
+
+    def carry_over(self, old: "_Enclave") -> None:
+        """Withhold again what is withheld in the log that this one replaces."""
+        for seq, own in old.withheld.items():
+            before, event = old.events[seq], next(iter(self.events[seq : seq + 1]), None)
+            if event and event.id == before.id and (event.content is not None or event.withheld is not None):
+                self.withhold(seq, before.withheld, own)
 
     @property
     def size(self) -> int:
-        """Bytes of the events, as wire JSON, and of the tree nodes."""
+        """Bytes of the events, as wire JSON, of contents kept aside, and of the tree nodes."""
         nodes = self.memory.tree_nodes.items()
-        return sum(len(encode(wire_event(event))) for event in self.events) + sum(len(h) + len(n) for h, n in nodes)
+        aside = {seq: own.content for seq, own in self.withheld.items()}
+        whole = (replace(each, content=aside.get(each.seq, each.content), withheld=None) for each in self.events)
+        return sum(len(encode(wire_event(event))) for event in whole) + sum(len(h) + len(n) for h, n in nodes)
 
     def found(self, seq: int) -> EventWithStatus:
         status = self.statuses.get(seq)
@@ -83,7 +100,10 @@ class _Enclave:
         """Return when the content is to be erased: by the event's own tag or, for an Update, by its
         target's.
         """
-        if event.content is None or not is_erasable(event, self.state.policy.predefined):
+        own = self.withheld.get(event.seq)
+        if event.content is None and (own is None or own.content is None):
+            return None
+        if not is_erasable(event, self.state.policy.predefined):
             return None
         whose = [event, self.events[self.by_id[revised_id(event)]]] if event.type == "Update" else [event]
         return min((when for each in whose if (when := auto_delete_at(each)) is not None), default=None)
@@ -145,6 +165,8 @@ class MemoryStaging:
             raise EnclaveExists("the enclave was created or removed while its log was imported")
         more = (Charge(self._held + 1, state.seq, payer),) if state.seq > self._held else ()
         staged.state, staged.charges = state, (old.charges if old else ()) + more
+        if old is not None:
+            staged.carry_over(old)
         store._all[self._enclave] = store._staged.pop(self.name)
         store._again(self._enclave, self._steps)
         store._clock = max(store._clock, clock)
@@ -357,6 +379,39 @@ class MemoryStore(PushMemory):
             for event in found.events:
                 if event.id == event_id or (event.type == "Update" and revised_id(event) == event_id):
                     found.erase(event.id)
+
+    # Withheld contents
+
+    def enclave_of(self, event_id: bytes) -> bytes | None:
+        return next((each for each, found in self._all.items() if event_id in found.by_id), None)
+
+    def withhold(self, enclave: bytes, event_id: bytes, statement: Withheld, note: str, *, keep: bool) -> None:
+        found, seq = self._place(enclave, event_id)
+        event, own = found.events[seq], found.withheld.get(seq)
+        content = event.content if own is None else own.content
+        found.withhold(seq, statement, WithheldContent(content if keep else None, note))
+
+    def unwithhold(self, enclave: bytes, event_id: bytes) -> None:
+        found, seq = self._place(enclave, event_id)
+        found.events[seq] = replace(found.events[seq], content=found.withheld.pop(seq).content, withheld=None)
+
+    def _place(self, enclave: bytes, event_id: bytes) -> tuple[_Enclave, int]:
+        found = self._get(enclave)
+        if found is None or event_id not in found.by_id:
+            raise EventNotFound("event: not in this enclave")
+        return found, found.by_id[event_id]
+
+    def withheld_content(self, enclave: bytes, event_id: bytes) -> WithheldContent | None:
+        found = self._get(enclave)
+        return None if found is None else found.withheld.get(found.by_id.get(event_id, -1))
+
+    def withheld_events(self, skip: int, limit: int) -> list[WithheldEvent]:
+        return [
+            WithheldEvent(enclave, event.seq, event.id, event.withheld, found.withheld.get(event.seq))
+            for enclave, found in self._all.items()
+            for event in found.events
+            if event.withheld is not None
+        ][skip : skip + limit]
 
     def terminated(self, before: int, limit: int) -> list[bytes]:
         due = [

@@ -11,6 +11,7 @@ from msgspec.structs import replace
 
 from enc.core.log.commit import build_commit, build_manifest
 from enc.core.log.filter import Filter
+from enc.core.log.withheld import sign_withheld
 from enc.core.machine.replay import Replay
 from enc.core.machine.state import EnclaveState
 from enc.core.primitives.encoding import compact_json
@@ -153,6 +154,16 @@ def soon_gone(host: Host) -> bytes:
     return enclave
 
 
+def withheld(host: Host) -> bytes:
+    """Add an enclave whose contents 1 and 2 are withheld and kept aside, and 3 is destroyed."""
+    enclave = host.create(**group("withheld"))
+    for text in ("unlawful", "soon gone", "worse"):
+        event = host.send(enclave, "alice", "message", text, ("auto-delete", str(host.now + 90_000)))
+        statement = sign_withheld(NODE, enclave, event.id, "court_order", host.now)
+        host.store.withhold(enclave, event.id, statement, "case 12", keep=text != "worse")
+    return enclave
+
+
 def pushed(host: Host) -> bytes:
     """Add endpoints, batches in every state, and waiting events; vera is pushed all events, nick is notified of them.
 
@@ -200,7 +211,7 @@ def fill(host: Host) -> dict[str, bytes]:
     """Fill a store with one enclave of each kind; return their ids by name."""
     names = {"moved in": moved_in(host.store), "moved away": moved_away(host), "purged": ended(host, "purged")}
     names |= {"terminated": ended(host, "terminated"), "soon gone": soon_gone(host)}
-    names["pushed"] = pushed(host)
+    names["pushed"], names["withheld"] = pushed(host), withheld(host)
     names["idle"] = host.create(**group("one bundle, closed by the clock"))
     host.now += 5000
     host.run()

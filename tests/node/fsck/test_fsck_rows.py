@@ -24,13 +24,14 @@ def test_the_store_to_be_damaged_is_clean_and_every_table_has_rows(damaged: Dama
     assert empty == []
 
 
-ROW = "auto_delete, target, updated_by, content_hash, head, content FROM events WHERE k = k(9)"
+ROW = "auto_delete, target, updated_by, content_hash, head, content, withheld FROM events WHERE k = k(9)"
 COPY = "SELECT {at}, c, from8, hash8, exp, timestamp, " + ROW
 ROOT = "e = {life} AND hash = (SELECT state_hash FROM bundles WHERE e = {life} AND i = 4)"
 SWAP = "UPDATE events SET k = CASE k WHEN -k(9) THEN k(10) ELSE k(9) END WHERE k < 0"
 VERA = f"identity = x'{pub('vera')}' AND url = '{URL}'"
 OF_VERA = f"q = (SELECT q FROM queues WHERE {VERA})"
 WAITS = f"push_seq = 4 AND {OF_VERA}"
+STRAY = "withheld_contents: a row without a withheld event"
 NONE, LOG = "a row without an enclave", "not what the log implies"
 
 # Enclave (none: the store), seq, part of the message, SQL
@@ -57,6 +58,53 @@ DAMAGE: list[tuple[str, int | None, str, str]] = [
     ("life", None, "sizes: not the size of", "DELETE FROM sizes WHERE e = {life}"),
     ("", None, f"sizes: {NONE}", "INSERT INTO sizes VALUES (1000, 1)"),
     ("purged", None, "purged, but rows of sizes are left", "INSERT INTO sizes VALUES ({purged}, 1)"),
+    # withheld contents
+    ("withheld", None, "sizes: not the size of", "UPDATE sizes SET bytes = bytes - 8 WHERE e = {withheld}"),
+    (
+        "withheld",
+        1,
+        "events.withheld: the statement's signature",
+        "UPDATE events SET withheld = CAST(replace(withheld, 'court_order', 'abuse') AS BLOB) "
+        "WHERE k = {withheld} << 40 | 1",
+    ),
+    (
+        "withheld",
+        1,
+        "withheld_contents: not the content that was signed",
+        "UPDATE withheld_contents SET content = 'lawful' WHERE k = {withheld} << 40 | 1",
+    ),
+    (
+        "withheld",
+        1,
+        f"events.auto_delete: {LOG}",
+        "UPDATE withheld_contents SET content = NULL WHERE k = {withheld} << 40 | 1",
+    ),
+    (
+        "withheld",
+        3,
+        f"events.auto_delete: {LOG}",
+        "UPDATE events SET auto_delete = 5 WHERE k = {withheld} << 40 | 3",
+    ),
+    ("life", 9, "cannot be read", "UPDATE events SET content = NULL, withheld = x'7b7d' WHERE k = k(9)"),
+    ("life", 9, f"events.withheld: {LOG}", "UPDATE events SET withheld = x'7b7d' WHERE k = k(9)"),
+    (
+        "",
+        None,
+        STRAY,
+        "INSERT INTO withheld_contents VALUES (k(9), 'x', '')",
+    ),
+    (
+        "",
+        None,
+        STRAY,
+        "INSERT INTO withheld_contents VALUES (5, 'x', '')",
+    ),
+    (
+        "life",
+        2,
+        "withheld_contents: still present though event 3 removed",
+        "INSERT INTO withheld_contents VALUES (k(2), 'first words', '')",
+    ),
     # states
     ("life", None, "the store has no such enclave", "UPDATE states SET e = 1000 WHERE e = {life}"),
     ("", None, f"states: {NONE}", "UPDATE states SET e = 1000 WHERE e = {life}"),

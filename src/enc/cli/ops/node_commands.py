@@ -11,6 +11,7 @@ from enc.cli.ops import (
     node_queues,
     node_salvage,
     node_takedown,
+    node_withhold,
 )
 
 MODULES = (
@@ -21,6 +22,7 @@ MODULES = (
     node_clock,
     node_ban,
     node_takedown,
+    node_withhold,
     node_evacuate,
     node_salvage,
 )

@@ -82,8 +82,13 @@ class EventCheck:
     def _check_erased(self, event: Event, effects: Effects) -> None:
         for gone in effects.erases:
             found = self._store.event(self._enclave, gone)
-            if found is not None and found.event.content is not None:
+            if found is None:
+                continue
+            if found.event.content is not None:
                 what = f"content: still present though event {event.seq} removed it"
+                raise Difference(self._enclave, found.event.seq, what)
+            if self._store.withheld_content(self._enclave, gone) is not None:
+                what = f"withheld_contents: still present though event {event.seq} removed the content"
                 raise Difference(self._enclave, found.event.seq, what)
 
     def _note_statuses(self, event: Event, effects: Effects, status: bytes | None) -> None:

@@ -5,6 +5,7 @@ from typing import Protocol
 
 from enc.core.errors import InvalidCommit, ReplayFailed
 from enc.core.log.commit import check_shape, manifest_version
+from enc.core.log.event import erase, signed_statement
 from enc.core.machine.archive import unpack_lines
 from enc.core.primitives.types import VERSIONS, Event
 from enc.node.imports.context import ImportPolicy
@@ -34,7 +35,8 @@ def fetched_events(log: LogFile, policy: ImportPolicy, first: int = 0) -> Iterat
 
 
 def limited_events(events: Iterable[Event], policy: ImportPolicy) -> Iterator[Event]:
-    """Yield the events; raise at one that is over a limit of this node for commits.
+    """Yield the events, without statements of withholding that nobody signed; raise at one that is over
+    a limit of this node for commits.
 
     The check of a Manifest comes before it is parsed further. Replay rejects any second one.
     """
@@ -50,7 +52,7 @@ def limited_events(events: Iterable[Event], policy: ImportPolicy) -> Iterator[Ev
                 _check_version(event)
         except InvalidCommit as e:
             raise ReplayFailed(event.seq, e) from None
-        yield event
+        yield event if event.withheld is None or signed_statement(event) else erase(event)
 
 
 def _check_version(manifest: Event) -> None:

@@ -125,7 +125,8 @@ _PLAIN: Schema = {
         {"results": array({"anyOf": [ref("Receipt"), ref("Error")]}, _most("commits_per_request"), least=1)},
     ),
     "Event": shape(
-        "A commit that the sequencer ordered and signed. An erased one has a null content, and its hash.",
+        "A commit that the sequencer ordered and signed. An erased one has a null content, and its hash; a withheld "
+        "one has the statement of a node, too.",
         derived(WireEvent, {**_PAYLOAD, "content": {"type": ["string", "null"]}, "withheld": ref("Withheld")}),
     ),
     "Withheld": shape(

@@ -204,7 +204,7 @@ class Sequencer:
         overlay = BatchOverlay(self._store, enclave, state, self._cache)
         found = Checkpoint(state.seq, machine.checkpoint_root(state, overlay))
         if hold_ms:
-            self._check_signs()
+            self.check_signs()
             now = self._clock()
             self._guard.check(now)
             if request is not None:
@@ -409,10 +409,10 @@ class Sequencer:
         return event
 
     def _finalize(self, commit: Commit, timestamp: int, seq: int) -> Event:
-        self._check_signs()
+        self.check_signs()
         return finalize(commit, self._key, timestamp, seq)
 
-    def _check_signs(self) -> None:
+    def check_signs(self) -> None:
         if self._settings.is_read_only:
             raise signs_nothing()
 
@@ -420,7 +420,7 @@ class Sequencer:
         """Return the time; raise if a commit of its enclave would be rejected now, whatever it says."""
         now = self._clock()
         self._guard.check(now)
-        self._check_signs()
+        self.check_signs()
         self._settings.restrictions.check_commit(commit)
         self._damaged.check(commit.enclave, now)
         self._holds.check(commit, now)

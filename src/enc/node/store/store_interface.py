@@ -19,6 +19,7 @@ from enc.node.store.push_interface import PushStore
 from enc.node.store.restrictions import Restriction, RestrictionStore
 from enc.node.store.spent_requests import SpentRequest
 from enc.node.store.steps import AppendRun, Step
+from enc.node.store.withheld_store import WithheldStore
 
 
 class Usage(Struct, frozen=True):
@@ -89,7 +90,7 @@ class ReadRights(Struct, frozen=True):
         return reach == "all" or (reach == "own" and event.from_ == self.identity)
 
 
-class Store(PushStore, Protocol):
+class Store(PushStore, WithheldStore, Protocol):
     """Every method may raise Unavailable. Any thread may read; only one thread at a time may write.
 
     Only `load`, `manifest`, `enclaves`, `has` and `is_purged` find a purged enclave; `load` and
@@ -130,8 +131,8 @@ class Store(PushStore, Protocol):
     def usage(self, identity: bytes) -> Usage: ...
 
     def size(self, enclave: bytes) -> int:
-        """Return the bytes of an enclave's events and tree nodes, without erased contents; 0 if it does not
-        exist.
+        """Return the bytes of an enclave's events and tree nodes, without erased contents, with those kept
+        aside; 0 if it does not exist.
         """
         ...
 
@@ -270,7 +271,7 @@ class Store(PushStore, Protocol):
         """Return (enclave, event id) of contents that still exist though their auto-delete time has
         passed.
 
-        An Update's content expires at the latest with its target's.
+        An Update's content expires at the latest with its target's. Contents kept aside are among them.
         """
         ...
 

@@ -27,7 +27,8 @@ MAX_KINDS = 65_536
 """Number of kinds whose row numbers a writer caches."""
 
 INSERT_NODES = "INSERT OR IGNORE INTO tree_nodes"
-ERASE = "UPDATE events SET content = NULL, auto_delete = NULL"
+ERASE = "UPDATE events SET content = NULL, auto_delete = NULL, withheld = NULL"
+"""A trigger deletes the content that is kept aside, too."""
 
 _encode = Encoder().encode
 

@@ -17,7 +17,9 @@ from contextlib import closing, contextmanager
 
 from msgspec import Struct
 
+from enc.core.log.event import signed_statement
 from enc.core.machine.state import EnclaveState
+from enc.core.primitives.hashing import content_hash
 from enc.core.primitives.types import Event
 from enc.core.trees.sparse_merkle import is_node
 from enc.core.trees.state_key import DELETED
@@ -86,6 +88,8 @@ class RowCheck:
         self._total: Counter[tuple[str, str]] = Counter()
         self._ended: int | None = None
         self._tags = 0
+        self._aside = dict[int, str | None]()
+        """Contents of the page that are kept aside, by key; None: destroyed."""
         # The tree nodes' hashes are in a temporary database: an event may have made many.
         scratch.execute("CREATE TABLE made (hash BLOB PRIMARY KEY) WITHOUT ROWID")
 
@@ -99,6 +103,7 @@ class RowCheck:
         ends = tuple(key_of(self._e, line.event.seq) for line in (lines[0], lines[-1]))
         rows = self._db.execute("SELECT * FROM events WHERE k BETWEEN ? AND ? ORDER BY k", ends)
         columns = [column[0] for column in rows.description]
+        self._aside = dict(self._db.execute("SELECT k, content FROM withheld_contents WHERE k BETWEEN ? AND ?", ends))
         for row, line in zip(rows, lines, strict=True):
             seq = line.event.seq
             if (line.event.type, line.subject) not in self._kinds:
@@ -108,6 +113,7 @@ class RowCheck:
                 if stored != derived:
                     yield seq, f"events.{column}: {WRONG}"
             yield from self._check_tags(line)
+            yield from self._check_withheld(line.event)
             if seq == 0 and self._manifest != line.event.content:
                 yield seq, f"enclaves.manifest: {WRONG}"
             if line.event.type == "Terminate":
@@ -120,12 +126,21 @@ class RowCheck:
         self._live[kind] += not is_deleted
         self._total[kind] += 1
         when = None
-        if event.content is not None and line.is_erasable:
+        is_there = event.content is not None or self._aside.get(key_of(self._e, event.seq)) is not None
+        if is_there and line.is_erasable:
             when = auto_delete(event.tags, target.tags if target else ())
         above = key_of(self._e, target.seq) if target and event.type == "Update" else None
         k, *fields = pack_event(key_of(self._e, event.seq), -c if is_deleted else c, event, when, above)
         fields[7] = None if is_deleted else line.status
         return (k, *fields)
+
+    def _check_withheld(self, event: Event) -> Iterator[StoreFinding]:
+        """Check a statement, and the content that is kept aside."""
+        if event.withheld is not None and signed_statement(event) is None:
+            yield event.seq, "events.withheld: the statement's signature is invalid"
+        content = self._aside.get(key_of(self._e, event.seq))
+        if content is not None and content_hash(content) != event.content_hash:
+            yield event.seq, "withheld_contents: not the content that was signed"
 
     def _check_tags(self, line: CheckedEvent) -> Iterator[StoreFinding]:
         """Check the rows in `tags`. A deleted event has none, so that no search finds it."""
@@ -202,14 +217,16 @@ class RowCheck:
                 yield None, "purged, but rows of events are left"
 
     def _size(self) -> int:
-        """Return the bytes of the enclave's events and tree nodes."""
+        """Return the bytes of the enclave's events, with contents kept aside, and of its tree nodes."""
         nodes = "SELECT coalesce(sum(length(hash) + length(record)), 0) FROM tree_nodes WHERE e = ?"
         events = (
             "SELECT coalesce(sum(length(head) + coalesce(length(CAST(content AS BLOB)), 0)), 0) FROM events "
             "WHERE k BETWEEN ? AND ?"
         )
+        aside = "SELECT coalesce(sum(length(CAST(content AS BLOB))), 0) FROM withheld_contents WHERE k BETWEEN ? AND ?"
         ends = key_of(self._e, 0), key_of(self._e, MAX_SEQ)
-        return int(self._db.execute(nodes, (self._e,)).fetchone()[0] + self._db.execute(events, ends).fetchone()[0])
+        parts = (nodes, (self._e,)), (events, ends), (aside, ends)
+        return sum(int(self._db.execute(query, args).fetchone()[0]) for query, args in parts)
 
     def _count(self, table: str) -> int:
         return int(self._db.execute(f"SELECT count(*) FROM {table} WHERE e = ?", (self._e,)).fetchone()[0])  # noqa: S608
@@ -242,6 +259,8 @@ def check_whole(store: SqliteStore) -> Iterator[str]:
                 yield f"{table}: a row without an enclave"
         if db.execute("SELECT 1 FROM events WHERE k >> 40 NOT IN (SELECT e FROM enclaves) LIMIT 1").fetchone():
             yield "events: a row without an enclave"
+        if db.execute(_STRAY_CONTENTS).fetchone():
+            yield "withheld_contents: a row without a withheld event"
         if any(head is None or first8(id_of(head)) != id8 for id8, head in db.execute(_PLACES)):
             yield "ids: a row without an event"
         for event_id, head, purged in db.execute(_RECENT_PLACES):
@@ -257,6 +276,7 @@ _UNPURGED = (
     "SELECT 1 FROM restrictions WHERE kind = 'purge' "
     "AND target NOT IN (SELECT lower(hex(enclave)) FROM enclaves WHERE purged > 0)"
 )
+_STRAY_CONTENTS = "SELECT 1 FROM withheld_contents LEFT JOIN events USING (k) WHERE withheld IS NULL LIMIT 1"
 _PLACES = "SELECT id8, head FROM ids LEFT JOIN events USING (k)"
 # A purge leaves the most recent ids to be deleted later.
 _RECENT_PLACES = (

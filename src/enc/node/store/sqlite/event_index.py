@@ -104,6 +104,15 @@ class EventIndex:
         # An imported log has its ids in the index, and may replace one whose ids are still here.
         return k if k is not None and k >> SEQ_BITS == e else find_in_index(db, e, event_id)
 
+    def find_all(self, db: sqlite3.Connection, event_id: bytes) -> list[int]:
+        """Return the key of the event with this id in each log that has it, also in logs that are no
+        enclave's.
+        """
+        recent = self._latest.get(event_id) or self._moving.get(event_id)
+        query = "SELECT k, head FROM ids CROSS JOIN events USING (k) WHERE id8 = ?"
+        found = {k for k, head in db.execute(query, (first8(event_id),)) if id_of(head) == event_id}
+        return sorted(found if recent is None else {*found, recent})
+
 
 def _read_recent(db: sqlite3.Connection) -> list[tuple[int, bytes, int]]:
     """Return the recent ids with their numbers and keys, except those whose events were deleted.

@@ -12,15 +12,16 @@ from typing import Any, cast
 from msgspec.json import encode
 
 from enc.core.log.event import parse_event
-from enc.core.primitives.types import Event, Tags
+from enc.core.log.withheld import wire_withheld
+from enc.core.primitives.types import Event, Tags, Withheld
 from enc.node.store.events import SearchItem, Status
 
 SEQ_BITS = 40
 MAX_SEQ = (1 << SEQ_BITS) - 1
 
-COLUMNS = "k, c, updated_by, iif(content IS NULL, content_hash, NULL), head, content"
+COLUMNS = "k, c, updated_by, iif(content IS NULL, content_hash, NULL), head, content, withheld"
 """Columns from which an event is read; `c` is the number of its kind. The content hash is read only
-if the content is erased.
+if the content is missing.
 """
 
 SqlRow = tuple[Any, ...]
@@ -79,7 +80,13 @@ def pack_event(k: int, c: int, event: Event, auto_delete: int | None, target: in
         event.content_hash,
         _head(event).encode(),
         event.content,
+        None if event.withheld is None else pack_statement(event.withheld),
     )
+
+
+def pack_statement(statement: Withheld) -> bytes:
+    """Return the JSON of a statement that a node withholds a content, as a row and the wire have it."""
+    return encode(wire_withheld(statement))
 
 
 PLAIN = "k, c, from8, hash8, exp, timestamp, content_hash, head, content"
@@ -119,13 +126,13 @@ def _head(event: Event) -> str:
     )
 
 
-def json_of(content_hash: bytes, head: bytes, content: str | None) -> bytes:
+def json_of(content_hash: bytes, head: bytes, content: str | None, withheld: bytes | None = None) -> bytes:
     """Return the event's wire JSON."""
-    return b"%b%b}" % (head, encode(content) if content is not None else erased(content_hash))
+    return b"%b%b}" % (head, encode(content) if content is not None else missing(content_hash, withheld))
 
 
 def unpack_event(row: SqlRow) -> Event:
-    return parse_event(json_of(*row[3:6]))
+    return parse_event(json_of(*row[3:7]))
 
 
 def tags_of(head: bytes) -> Tags:
@@ -141,11 +148,14 @@ def status_of(row: SqlRow) -> Status:
 def items(rows: Iterable[SqlRow]) -> list[SearchItem]:
     """Return rows as search results."""
     return [
-        SearchItem(k & MAX_SEQ, updated_by, head, encode(content) if content is not None else erased(content_hash))
-        for k, _, updated_by, content_hash, head, content in rows
+        SearchItem(
+            k & MAX_SEQ, updated_by, head, encode(content) if content is not None else missing(content_hash, withheld)
+        )
+        for k, _, updated_by, content_hash, head, content, withheld in rows
     ]
 
 
-def erased(content_hash: bytes) -> bytes:
-    """Return the JSON that replaces an erased content."""
-    return b'null,"content_hash":"%b"' % content_hash.hex().encode()
+def missing(content_hash: bytes, withheld: bytes | None) -> bytes:
+    """Return the JSON that replaces a content that is erased or, with its statement, withheld."""
+    replaced = b'null,"content_hash":"%b"' % content_hash.hex().encode()
+    return replaced if withheld is None else b'%b,"withheld":%b' % (replaced, withheld)

@@ -5,10 +5,10 @@ import sqlite3
 from msgspec.json import encode
 
 from enc.node.store.events import RawEvent
-from enc.node.store.sqlite.event_rows import MAX_SEQ, author_of, erased, key_of
+from enc.node.store.sqlite.event_rows import MAX_SEQ, author_of, key_of, missing
 
 _STORED = (
-    "SELECT k, type, subject, iif(content IS NULL, content_hash, NULL), head, content "
+    "SELECT k, type, subject, iif(content IS NULL, content_hash, NULL), head, content, withheld "
     "FROM events CROSS JOIN kinds ON kinds.c = abs(events.c) WHERE k BETWEEN ? AND ? ORDER BY k"
 )
 
@@ -26,7 +26,7 @@ def read_raw_events(db: sqlite3.Connection, enclave: bytes, first_seq: int, coun
             subject,
             author_of(head),
             head,
-            encode(content) if content is not None else erased(content_hash),
+            encode(content) if content is not None else missing(content_hash, withheld),
         )
-        for k, type_, subject, content_hash, head, content in db.execute(_STORED, ends)
+        for k, type_, subject, content_hash, head, content, withheld in db.execute(_STORED, ends)
     ]

@@ -61,13 +61,21 @@ CREATE TABLE events (
   updated_by BLOB,            -- id of the latest Update
   content_hash BLOB NOT NULL,
   head BLOB NOT NULL,         -- wire JSON up to the content; begins with the id, the hash and the author
-  content TEXT                -- NULL: erased
+  content TEXT,               -- NULL: erased or withheld
+  withheld BLOB               -- JSON of a node's statement that it withholds the content
 );
 CREATE INDEX events_kind ON events (c);
 CREATE INDEX events_author ON events (c, from8);
 CREATE INDEX events_hash ON events (exp, hash8); -- by exp first: commits of one time are neighbours
 CREATE INDEX events_auto_delete ON events (auto_delete) WHERE auto_delete IS NOT NULL;
 CREATE INDEX events_target ON events (target) WHERE target IS NOT NULL;
+CREATE INDEX events_withheld ON events (k) WHERE withheld IS NOT NULL;
+
+CREATE TABLE withheld_contents ( -- of events that this node's operator withholds
+  k INTEGER PRIMARY KEY,
+  content TEXT,               -- kept aside until it is shown again or erased; NULL: destroyed
+  note TEXT NOT NULL          -- the operator's
+);
 
 CREATE TABLE ids (            -- an event's key by its id
   id8 INTEGER NOT NULL,
@@ -259,6 +267,27 @@ CREATE TRIGGER sizes_content AFTER UPDATE OF content ON events BEGIN
 END;
 CREATE TRIGGER sizes_node AFTER INSERT ON tree_nodes BEGIN
   UPDATE sizes SET bytes = bytes + length(new.hash) + length(new.record) WHERE e = new.e;
+END;
+
+-- A content that is kept aside goes with the statement in its event, and counts in `sizes` until then.
+
+CREATE TRIGGER withheld_ended AFTER UPDATE OF withheld ON events
+WHEN old.withheld IS NOT NULL AND new.withheld IS NULL BEGIN
+  DELETE FROM withheld_contents WHERE k = new.k;
+END;
+CREATE TRIGGER withheld_purged AFTER DELETE ON events WHEN old.withheld IS NOT NULL BEGIN
+  DELETE FROM withheld_contents WHERE k = old.k;
+END;
+CREATE TRIGGER sizes_withheld AFTER INSERT ON withheld_contents BEGIN
+  UPDATE sizes SET bytes = bytes + coalesce(length(CAST(new.content AS BLOB)), 0) WHERE e = new.k >> 40;
+END;
+CREATE TRIGGER sizes_destroyed AFTER UPDATE OF content ON withheld_contents BEGIN
+  UPDATE sizes SET bytes = bytes + coalesce(length(CAST(new.content AS BLOB)), 0)
+    - coalesce(length(CAST(old.content AS BLOB)), 0)
+  WHERE e = new.k >> 40;
+END;
+CREATE TRIGGER sizes_withheld_ended AFTER DELETE ON withheld_contents BEGIN
+  UPDATE sizes SET bytes = bytes - coalesce(length(CAST(old.content AS BLOB)), 0) WHERE e = old.k >> 40;
 END;
 
 CREATE TABLE restrictions (   -- what the operator forbids: enc.node.store.restrictions

@@ -26,6 +26,7 @@ from enc.node.store.sqlite.enclave_numbers import EnclaveNumbers
 from enc.node.store.sqlite.event_index import EventIndex, EventKeys, find_in_index
 from enc.node.store.sqlite.event_rows import COLUMNS, MAX_SEQ, all_first8, key_of, pack_plain, unpack_event
 from enc.node.store.sqlite.snapshot import pack_state
+from enc.node.store.sqlite.withheld_tables import carry_over
 from enc.node.store.steps import AppendRun, Step
 from enc.node.store.store_interface import Charge
 
@@ -176,6 +177,7 @@ class SqliteStaging:
             raise EnclaveExists("the enclave was created or removed while its log was imported")
         if row is not None:
             self._replace(db, row[0], clock)
+            carry_over(db, row[0], self._e)
         query = "UPDATE enclaves SET enclave = ?, manifest = ?, purged = 0 WHERE e = ?"
         db.execute(query, (self._enclave, self._manifest(db), self._e))
         db.execute("UPDATE node SET clock = max(clock, ?), enclaves = enclaves + ?", (clock, row is None))

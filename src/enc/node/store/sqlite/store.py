@@ -49,6 +49,7 @@ from enc.node.store.sqlite.search import EventSearch
 from enc.node.store.sqlite.snapshot import unpack_state, with_closed_gates
 from enc.node.store.sqlite.spent_rows import SpentRows
 from enc.node.store.sqlite.staging import SqliteStaging, charges, delete_orphan_rows, find_orphan
+from enc.node.store.sqlite.withheld_tables import WithheldTables
 from enc.node.store.steps import Step
 from enc.node.store.store_interface import Charge, ReadRights, Usage
 
@@ -59,7 +60,7 @@ _PAGE = 1000
 decode_head = Decoder(TreeHead | None).decode
 
 
-class SqliteStore(PushTables):
+class SqliteStore(PushTables, WithheldTables):
     """A Store in one file."""
 
     def __init__(self, path: Path, database: NodeDatabase | None = None) -> None:

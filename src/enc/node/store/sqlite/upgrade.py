@@ -10,7 +10,7 @@ APPLICATION = 0x656E6301
 
 _FILES = files("enc.node.store.sqlite")
 
-UPGRADES: tuple[str, ...] = tuple(_FILES.joinpath(f"upgrade_{version}.sql").read_text() for version in range(2, 9))
+UPGRADES: tuple[str, ...] = tuple(_FILES.joinpath(f"upgrade_{version}.sql").read_text() for version in range(2, 10))
 """Scripts, each from one version to the next; the first upgrades version 1 to 2. `schema.sql` is
 the latest version.
 """
