@@ -34,7 +34,8 @@ COPIED = {
     "states": "SELECT * FROM states ORDER BY e",
     "restrictions": "SELECT * FROM restrictions ORDER BY kind, target",
     "records": "SELECT * FROM records ORDER BY e, kind, key",
-    "statuses": "SELECT k, c < 0, updated_by, auto_delete, content FROM events ORDER BY k",
+    "statuses": "SELECT k, c < 0, updated_by, auto_delete, content, withheld FROM events ORDER BY k",
+    "withheld contents": "SELECT * FROM withheld_contents ORDER BY k",
 }
 
 

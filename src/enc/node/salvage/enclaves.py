@@ -15,6 +15,7 @@ from enc.node.salvage.found_log import FoundLog
 from enc.node.salvage.found_rows import FoundRows
 from enc.node.salvage.log_replay import SalvageReplay
 from enc.node.salvage.log_staging import SalvageStaging
+from enc.node.salvage.withheld import copy_withheld
 from enc.node.signatures.import_check import ImportSignaturePool
 from enc.node.store.sqlite.event_rows import SqlRow
 from enc.node.store.sqlite.purge import DONE
@@ -170,6 +171,7 @@ class EnclaveSalvage:
             if not replay.is_own:
                 raise InvalidArchive("this node's key does not occur in the log")
             state = replay.adopt()
+            copy_withheld(self._rows, self._store.database, log.e)
         done = self.done
         done.enclaves, done.events = done.enclaves + 1, done.events + state.seq + 1
         done.signed_again += replay.signed_again

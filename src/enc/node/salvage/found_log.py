@@ -95,9 +95,10 @@ class FoundLog:
         row = self._rows.event(page, cell)
         if row is None:
             return None
-        *_, updated_by, digest, head, content = row
+        updated_by, digest, head, content, *rest = row[8:]
+        withheld = rest[0] if rest else None  # the column is missing in rows of before an upgrade
         try:
-            event = unpack_event((0, 0, updated_by, None if content is not None else digest, head, content))
+            event = unpack_event((0, 0, updated_by, None if content is not None else digest, head, content, withheld))
         except (EncError, ValueError):
             return None
         is_own = event.seq == seq and (content is None or content_hash(content) == digest == event.content_hash)

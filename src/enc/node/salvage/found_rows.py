@@ -57,8 +57,8 @@ _IS: dict[str, Callable[[Value], bool]] = {
 _WITHOUT_ROWID = (KEYS, INNER_KEYS)
 EVENTS = Form(
     "events",
-    "k c from8 hash8 exp timestamp auto_delete target updated_by content_hash head content",
-    "niiiiiIIBhbT",
+    "k c from8 hash8 exp timestamp auto_delete target updated_by content_hash head content withheld",
+    "niiiiiIIBhbTB",
     12,
 )
 FORMS = (
@@ -71,6 +71,7 @@ FORMS = (
     Form("charges", "e first_seq last_seq identity", "iiih", 4, _WITHOUT_ROWID),  # and `log_nodes`, of the same form
     Form("spent_requests", "digest identity until", "hhi", 3, _WITHOUT_ROWID),
     Form("restrictions", "kind target made_at until reason is_full", "ttiIti", 6, _WITHOUT_ROWID),
+    Form("withheld_contents", "k content note", "nTt", 3),
     Form("audiences", "a members", "nb", 2),
     Form("outbox", "o e first_seq a sizes types", "niiibB", 6),
     Form("batches", "b q push_seq made_at runs events bytes state tries next_try settled_at", "niiibiiiiiI", 11),
