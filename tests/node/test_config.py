@@ -139,6 +139,9 @@ def test_the_defaults_are_those_promised() -> None:
         "imports.uploads_bytes": 32 << 30,
         "imports.upload_bytes_per_s": 64 << 10,
         "imports.upload_grace_s": 30.0,
+        "imports.ahead_from": (),
+        "imports.ahead_enclaves": 1000,
+        "imports.ahead_bytes": 16 << 30,
         "registry.enclave": "",
         "registry.announce_to": "",
         "registry.endpoints": (),
@@ -189,7 +192,8 @@ def other(key: str) -> tuple[str, Any]:
     if isinstance(value, float):
         return str(value / 2), value / 2
     if isinstance(value, tuple):
-        text = {"admission.allow": HEX, "proxy.trusted": "::1", "hosts": "a.example"}.get(key, "https://a")
+        texts = {"admission.allow": HEX, "imports.ahead_from": HEX, "proxy.trusted": "::1", "hosts": "a.example"}
+        text = texts.get(key, "https://a")
         return text, (text,)
     words = {"log_level": "debug", "log_format": "console", "admission.create": "closed", "registry.enclave": HEX}
     words |= {"registry.announce_to": f"http://a#{HEX}", "key.passphrase_credential": "enc.pass"}
@@ -260,6 +264,7 @@ WRONG = [
     ("admission.create", "some", "one of open, allowlist, closed"),
     ("admission.allow", [HEX.upper()], "a list of identities of 64 lower-case hex digits"),
     ("admission.allow", [HEX, HEX[:-1]], "a list of identities of 64 lower-case hex digits"),
+    ("imports.ahead_from", [HEX.upper()], "a list of keys of 64 lower-case hex digits"),
     ("admission.max_bytes", 1 << 53, "a whole number from 0 to 9007199254740991"),
     ("rates.identity_per_s", -0.5, "a number from 0 to 1e+09"),
     ("rates.identity_burst", 0, "a whole number from 1 to 1000000000"),
