@@ -1,5 +1,7 @@
 """Warm copies: who may order and fetch them, what they are never used for, and imports that go on with them."""
 
+import asyncio
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -10,9 +12,10 @@ from enc.core.errors import EnclaveMigrated, EnclaveNotFound, InvalidQuery, Unau
 from enc.core.machine.replay import Replay
 from enc.node.fsck import check_store
 from enc.node.imports.warm_copies import KEEP_S
+from enc.node.imports.warm_copy import WarmCopy
 from tests.core.world import person
-from tests.node.evacuation.leaving import NEW, Pair, group, pair
-from tests.node.moving import ExportNode, done, failure, log_of, migrate_commit, order
+from tests.node.evacuation.leaving import NEW, Pair, group, pair, perform
+from tests.node.moving import ExportNode, done, ended, failure, log_of, migrate_commit, order
 from tests.node.served import bad
 
 DEAD = "http://127.0.0.1:1"
@@ -203,3 +206,90 @@ def test_a_failed_import_leaves_nothing_of_the_copy(nodes: Pair) -> None:
     assert decode(order(nodes.new, log[-1], nodes.old.url).content)["status"] in ("running", "done")
     done(nodes.new, log[-1], nodes.old.url)
     assert log_of(enclave.at(nodes.new)) == log
+
+
+def test_no_copy_is_made_or_kept_of_an_enclave_that_the_operator_has_purged(nodes: Pair) -> None:
+    first, second = group(nodes.old), group(nodes.old)
+    nodes.warm(first)
+    for enclave in (first, second):
+        nodes.new.submit(enclave.manifest)
+        perform(nodes.new, "purge", enclave=enclave.id.hex())
+    nodes.new.on_loop(nodes.new.node.warm_copies.sweep)
+    assert nodes.new.node.warm_copies.stored_bytes == 0
+    (found,) = nodes.order(second).json()["copies"]
+    assert found["status"] == "refused"
+    assert found["reason"] == "the operator of this node has deleted this enclave"
+    assert nodes.new.node.warm_copies.counts == {"warm": 0, "copying": 0, "failed": 0}
+
+
+def test_a_copy_that_is_dropped_while_it_begins_is_discarded(nodes: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
+    copies, begun, closed = nodes.new.node.warm_copies, list[WarmCopy](), list[WarmCopy]()
+    begin, close = copies._begun, WarmCopy.close
+
+    def begin_and_drop(enclave: bytes) -> WarmCopy:
+        nodes.order(ends=True)
+        begun.append(begin(enclave))
+        return begun[0]
+
+    def note(copy: WarmCopy) -> None:
+        closed.append(copy)
+        close(copy)
+
+    monkeypatch.setattr(copies, "_begun", begin_and_drop)
+    monkeypatch.setattr(WarmCopy, "close", note)
+    nodes.order(group(nodes.old))
+    nodes.new.until(lambda: bool(closed))
+    assert closed == begun
+    assert copies.stored_bytes == 0
+
+
+def test_strangers_who_ask_for_confirmations_cause_one_fetch_at_a_time(nodes: Pair) -> None:
+    enclaves = [group(nodes.old, 2) for _ in range(6)]  # more than the logs that one node may send at a time
+    for enclave in enclaves:
+        nodes.warm(enclave)
+        enclave.send("bob", "message", "one more")
+    copies = nodes.new.node.warm_copies
+
+    async def ask() -> None:
+        await asyncio.gather(*(copies.confirm(each.id, 9, bytes(32)) for each in enclaves for _ in range(10)))
+
+    nodes.new.run(ask)
+    assert copies.counts == {"warm": 6, "copying": 0, "failed": 0}
+
+
+def test_an_import_that_another_source_outran_discards_its_copy(nodes: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
+    enclave, go_on, closed, close = group(nodes.old), threading.Event(), list[WarmCopy](), WarmCopy.close
+    nodes.warm(enclave)
+    copy = nodes.new.node.warm_copies._places[enclave.id].copy
+    enclave.send("bob", "message", "one more")
+    nodes.old.submit(migrate_commit(enclave, nodes.new))
+    log = log_of(enclave)
+
+    def note(copy: WarmCopy) -> None:
+        closed.append(copy)
+        close(copy)
+
+    def answer(n: int) -> None:
+        go_on.wait(30)
+
+    monkeypatch.setattr(WarmCopy, "close", note)
+    with ExportNode(nodes.old.key, log, answer=answer, now=lambda: nodes.old.clock.now / 1000) as source:
+        order(nodes.new, log[-1], source.url)
+        nodes.new.until(lambda: enclave.id not in nodes.new.node.warm_copies._places)
+        done(nodes.new, log[-1], nodes.old.url)
+        go_on.set()
+        nodes.new.until(lambda: closed == [copy])
+
+
+def test_an_import_waits_for_its_copy_without_being_slow(nodes: Pair) -> None:
+    enclave = group(nodes.old)
+    nodes.warm(enclave)
+    nodes.old.submit(migrate_commit(enclave, nodes.new))
+    log, place = log_of(enclave), nodes.new.node.warm_copies._places[enclave.id]
+    nodes.new.run(place.lock.acquire)
+    begun = decode(order(nodes.new, log[-1], nodes.old.url).content)
+    nodes.new.until(lambda: bool(place.lock._waiters))
+    nodes.new.clock.tick(60_000)
+    nodes.new.on_loop(nodes.new.node.uploads.drop_slow)
+    nodes.new.on_loop(place.lock.release)
+    assert ended(nodes.new, begun["import"])["status"] == "done"

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.msgpack import decode as unpack
 from msgspec.structs import replace
 
 from enc.core.rules.policy_types import Effects, EndpointChange
@@ -19,7 +20,7 @@ from enc.node.store.sqlite.push.reader import PushReader, read_reports, redelive
 from enc.node.store.sqlite.store import SqliteStore
 from enc.testing.memory_store import MemoryStore
 from tests.core.world import person
-from tests.node.push_host import OTHER, URL, due, queued
+from tests.node.push_host import OTHER, URL, create, due, listen, queued
 from tests.node.store_host import START, Host, Log, effort
 
 
@@ -47,6 +48,20 @@ def test_runs_of_one_audience_are_one_row_and_a_gap_begins_another(tmp_path: Pat
     assert [batch.notices for batch in store.list_batches(b"N" * 32, URL, 1, 9, 9)] == [
         (BatchNotice(log.enclave, 6, {"message": 6}),)
     ]
+    store.close()
+
+
+def test_waiting_events_count_with_the_size_of_their_json(tmp_path: Path) -> None:
+    store = SqliteStore(tmp_path / "enc.db")
+    host = Host(store)
+    enclave = create(host)
+    listen(host, enclave, "vera")
+    sent = [host.send(enclave, "bob", "message", "ünï", *tags) for tags in ((), (("k", "v"),))]
+    sizes = [
+        size for (packed,) in store.database.rows("SELECT sizes FROM outbox ORDER BY o") for size in unpack(packed)
+    ]
+    expected = [len(item.event) for event in sent for item in store.items(enclave, event.seq, 1)]
+    assert sizes[-2:] == expected
     store.close()
 
 

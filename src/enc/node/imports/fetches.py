@@ -71,7 +71,9 @@ class Fetches:
     async def _fetch(self, job: ImportJob, upload: Upload, log: RemoteLog, migrate: Event) -> None:
         """Fetch the log, or the end of it that a warm copy lacks."""
         if job.held is None:
-            job.copy = await self._copies.take(job.enclave, migrate)
+            upload.wait()
+            job.copy = await self._copies.take(job.enclave, migrate)  # once it has caught up
+            upload.go_on()
         if job.copy is not None:
             log.first = job.copy.events
             if log.first >= migrate.seq:  # the order itself has the only event that may be missing
@@ -89,9 +91,8 @@ class Fetches:
             with suppress(Unavailable):  # the node is stopping
                 self._importer.start(job, upload, upload.address)
             return
-        upload.close()
-        if job.copy is not None:
-            job.copy.close()
+        job.log = upload
+        job.close()
         self._importer.fail(job, failure if isinstance(failure, EncError) else internal_error(failure, "import"))
 
     def stop(self) -> None:

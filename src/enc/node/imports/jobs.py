@@ -141,13 +141,13 @@ class Importer:
         with self._lock:
             if job in self._fetched:
                 self._fetched.remove(job)
-            running = self._running(job.order)
+            running, job.log = self._running(job.order), log
             if running is None and not self._stopped.is_set():
-                job.log, self._jobs[job.id] = log, job
+                self._jobs[job.id] = job
                 self._queue.put((address,), job)
                 self._start_queued()
                 return job.status if job.id in self._jobs else self._ended[job.id]
-        log.close()
+        job.close()
         if running is None:
             raise _stopping()
         return running
@@ -161,7 +161,7 @@ class Importer:
             try:
                 thread.start()
             except RuntimeError:  # the system has no more threads
-                turn.item.log.close()
+                turn.item.close()
                 error = Unavailable("the system has no free thread for this import", retry_after_ms=RETRY_MS)
                 self._end(turn, _failed(turn.item, error), 0)
             else:
@@ -193,13 +193,13 @@ class Importer:
         for thread in threads:
             thread.join()
         for job in self._jobs.values():  # those that wait
-            job.log.close()
+            job.close()
 
     def _run(self, turn: Turn[ImportJob]) -> None:
         job, began = turn.item, time.perf_counter()
         _log.info("import_started", enclave=job.enclave.hex(), events=job.order.total)
         try:
-            with closing(job.log):
+            with closing(job):
                 ended = done_status(LogImport(self.context, job, self._stopped).run())
             took = round(time.perf_counter() - began, 3)
             _log.info("import_done", enclave=job.enclave.hex(), events=job.order.total, seconds=took)

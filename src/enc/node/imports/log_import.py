@@ -41,6 +41,12 @@ class ImportJob:
         self.id, self.enclave = order.migrate.hash, order.migrate.enclave
         self.status = ImportStatus(self.id.hex(), self.enclave.hex(), "running", 0, order.total)
 
+    def close(self) -> None:
+        """Discard the log, and what was copied of it."""
+        self.log.close()
+        if self.copy is not None:
+            self.copy.close()
+
 
 class LogImport:
     """The replay of one job's log, on a thread of its own."""

@@ -68,6 +68,14 @@ class Upload:
     def write(self, data: bytes) -> None:
         self.file.write(data)
 
+    def wait(self) -> None:
+        """Mark the log as one that need not arrive yet, so that it is not slow; until `go_on`."""
+        self.is_receiving = False
+
+    def go_on(self) -> None:
+        """Count the log's speed from now on."""
+        self.began, self.is_receiving = self._uploads.now(), True
+
     def rewind(self) -> None:
         """Mark the log as complete, so that it is not displaced, and go to its start."""
         self.is_receiving = False
@@ -111,6 +119,9 @@ class Uploads:
         with self._lock:
             self._all.add(upload)
         return upload
+
+    def now(self) -> float:
+        return self._clock()
 
     def remove(self, upload: Upload) -> None:
         with self._lock:

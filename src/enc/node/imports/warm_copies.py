@@ -9,7 +9,6 @@ import asyncio
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
 from typing import Any
 
 import structlog
@@ -54,7 +53,9 @@ class _Place:
     """An enclave that was ordered, with its copy once that is begun."""
 
     copy: WarmCopy | None = None
-    task: asyncio.Task[None] | None = None
+    ordered: asyncio.Task[None] | None = None
+    asked: asyncio.Task[None] | None = None
+    """The last tasks that caught up, for an order and for a confirmation."""
     problem = ""
     """Why the last attempt failed."""
     failed_at: float | None = None
@@ -93,7 +94,8 @@ class WarmCopies:
         self._stored = WarmCopyBytes(limits().bytes)
         self._stopped = threading.Event()
         self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="warm copies")
-        self._in_turn = asyncio.Lock()
+        self._orders, self._questions = asyncio.Lock(), asyncio.Lock()
+        """Held while a copy catches up, for an order or for a confirmation: one of each at a time."""
 
     @property
     def counts(self) -> dict[str, int]:
@@ -137,8 +139,8 @@ class WarmCopies:
         place = self._places.setdefault(asked.enclave, _Place(asked.enclave, node, source))
         place.source, place.ordered_at = source, self._clock()
         place.wanted = max(place.wanted, asked.seq)
-        if place.task is None and place.events <= place.wanted and not self._is_resting(place):
-            place.task = asyncio.get_running_loop().create_task(self._catch_up_in_turn(place))
+        if place.events <= place.wanted and not self._is_resting(place):
+            place.ordered = self._catching_up(place, place.ordered, self._orders)
         found = {"enclave": asked.enclave.hex(), "status": place.status, "events": place.events}
         return {**found, "reason": place.problem} if place.problem else found
 
@@ -149,22 +151,35 @@ class WarmCopies:
         place = self._places.get(enclave)
         if place is not None and place.node != node:
             return "another node has ordered a copy of this enclave"
-        if self._context.states.get(enclave) is not None:
+        if (conflict := self._conflict(enclave)) is not None:
             if place is not None:
                 self._drop(place)
-            return "this node holds a log of the enclave already"
+            return conflict
         if place is None and len(self._places) >= self._limits().enclaves:
             return f"this node has {self._limits().enclaves} warm copies (imports.ahead_enclaves)"
         return None
 
+    def _conflict(self, enclave: bytes) -> str | None:
+        """Return why there must be no copy of the enclave, whoever orders it."""
+        if self._context.policy.restrictions.is_purged(enclave):
+            return "the operator of this node has deleted this enclave"
+        if self._context.states.get(enclave) is not None:
+            return "this node holds a log of the enclave already"
+        return None
+
     # Copying
 
-    async def _catch_up_in_turn(self, place: _Place) -> None:
-        try:
-            async with self._in_turn:
-                await self._catch_up(place)
-        finally:
-            place.task = None
+    def _catching_up(
+        self, place: _Place, running: "asyncio.Task[None] | None", turns: asyncio.Lock
+    ) -> "asyncio.Task[None]":
+        """Return the running task, or else a new one that catches up when it is its turn."""
+        if running is not None and not running.done():
+            return running
+        return asyncio.get_running_loop().create_task(self._catch_up_in_turn(place, turns))
+
+    async def _catch_up_in_turn(self, place: _Place, turns: asyncio.Lock) -> None:
+        async with turns:
+            await self._catch_up(place)
 
     async def _catch_up(self, place: _Place) -> None:
         """Fetch and replay what the copy lacks. A failure is noted."""
@@ -180,6 +195,10 @@ class WarmCopies:
                 self._note_failure(place, e)
             except Exception as e:
                 self._note_failure(place, internal_error(e, "warm copy"))
+            finally:
+                if self._places.get(place.enclave) is not place and place.copy is not None:  # dropped meanwhile
+                    place.copy.close()
+                    place.copy = None
 
     async def _extend(self, place: _Place) -> None:
         loop, task = asyncio.get_running_loop(), asyncio.current_task()
@@ -237,8 +256,8 @@ class WarmCopies:
         if place is None:
             raise EnclaveNotFound("this node has no warm copy of this enclave")
         if place.events <= seq and not self._is_resting(place):
-            with suppress(TimeoutError):
-                await asyncio.wait_for(asyncio.shield(self._catch_up(place)), CONFIRM_S)
+            place.asked = self._catching_up(place, place.asked, self._questions)
+            await asyncio.wait([place.asked], timeout=CONFIRM_S)
         copy = place.copy
         return copy is not None and not place.lock.locked() and (copy.events, copy.root) == (seq + 1, root)
 
@@ -262,17 +281,19 @@ class WarmCopies:
     # Ends
 
     def sweep(self) -> None:
-        """Drop copies that nobody orders any more. Call this periodically."""
+        """Drop copies that nobody orders any more, and those of purged enclaves. Call this periodically."""
+        nodes, is_purged = self._limits().nodes, self._context.policy.restrictions.is_purged
         for place in list(self._places.values()):
-            if self._clock() - place.ordered_at > KEEP_S or place.node not in self._limits().nodes:
+            is_old = self._clock() - place.ordered_at > KEEP_S
+            if is_old or place.node not in nodes or is_purged(place.enclave):
                 self._drop(place)
 
     def _drop(self, place: _Place) -> None:
         if self._places.get(place.enclave) is place:
             del self._places[place.enclave]
         copy, place.copy = place.copy, None
-        if place.task is not None and not place.lock.locked():
-            place.task.cancel()
+        if not place.lock.locked():
+            _cancel(place)
         if copy is not None and place.lock.locked():
             asyncio.get_running_loop().create_task(self._close_later(place, copy))
         elif copy is not None:
@@ -286,9 +307,14 @@ class WarmCopies:
         """Stop all replays and discard the copies. The sequencer must still run."""
         self._stopped.set()
         for place in list(self._places.values()):
-            if place.task is not None:
-                place.task.cancel()
+            _cancel(place)
         self._threads.shutdown(cancel_futures=True)
         for place in self._places.values():
             if place.copy is not None:
                 place.copy.close()
+
+
+def _cancel(place: _Place) -> None:
+    for task in (place.ordered, place.asked):
+        if task is not None:
+            task.cancel()

@@ -52,11 +52,14 @@ class Restrictions:
     def is_suspended(self, enclave: bytes) -> bool:
         return enclave in self._suspended
 
+    def is_purged(self, enclave: bytes) -> bool:
+        return enclave in self._purged
+
     # Checks
 
     def check_not_purged(self, enclave: bytes) -> None:
         """Raise EnclavePurged if the operator has purged the enclave."""
-        if enclave in self._purged:
+        if self.is_purged(enclave):
             raise EnclavePurged("the operator of this node has deleted this enclave; the node never serves it again")
 
     def check_enclave(self, enclave: bytes, *, is_leaving: bool = False) -> None:

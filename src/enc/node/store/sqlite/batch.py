@@ -16,7 +16,17 @@ from enc.core.rules.policy_types import Effects
 from enc.node.store.sqlite.bulk_insert import bulk_insert
 from enc.node.store.sqlite.enclave_numbers import EnclaveNumbers
 from enc.node.store.sqlite.event_index import EventIndex
-from enc.node.store.sqlite.event_rows import PLAIN, PLAIN_ROW, SqlRow, key_of, pack_event, pack_plain, tags_of
+from enc.node.store.sqlite.event_rows import (
+    HEAD,
+    PLAIN,
+    PLAIN_HEAD,
+    PLAIN_ROW,
+    SqlRow,
+    key_of,
+    pack_event,
+    pack_plain,
+    tags_of,
+)
 from enc.node.store.sqlite.push.outbox import AudienceNumbers, OutboxRows
 from enc.node.store.sqlite.registry_records import put_records
 from enc.node.store.sqlite.snapshot import pack_state
@@ -111,13 +121,15 @@ class Batch:
         if event.tags or event.alg != "schnorr" or event.content is None:
             row = self._pack(e, k, c, event, step.transition.state.policy.predefined)
             self._events.append(row)
+            head = row[HEAD]
         else:
             row = pack_plain(k, c, event)
             self._plain.append(row)
+            head = row[PLAIN_HEAD]
         self._keys[e, event.id] = k, event.tags
         self._live[c] += 1
         if step.recipients:
-            self._outbox.add(e, event, row[-2], step.recipients, self._count)
+            self._outbox.add(e, event, head, step.recipients, self._count)
         self._charge(event)
         self._add_effects(e, event, step.effects)
 

@@ -65,6 +65,10 @@ def author_of(head: bytes) -> bytes:
     return unhexed(head[_FROM])
 
 
+HEAD, PLAIN_HEAD = 10, 7
+"""Places of the head in rows of `pack_event` and `pack_plain`."""
+
+
 def pack_event(k: int, c: int, event: Event, auto_delete: int | None, target: int | None) -> SqlRow:
     """Return the row of a new event."""
     return (
