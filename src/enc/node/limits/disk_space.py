@@ -122,5 +122,5 @@ class DiskSpace:
     def reason(self) -> str:
         return (
             f"the node's disk has fewer bytes free than limits.disk_keep_free_bytes keeps ({self.bound}): the node "
-            "accepts no new enclaves, imports and contents"
+            "accepts no new enclaves, imports or contents"
         )
