@@ -424,8 +424,10 @@ class ImportSettings(Struct, frozen=True, kw_only=True):
         tuple[str, ...],
         _list("Keys of nodes whose enclaves are copied ahead of moves.", "keys of 64 lower-case hex digits", _HEX64),
     ] = ()
-    ahead_enclaves: Annotated[int, _number("Most enclaves that are copied ahead.", 0, _MANY)] = 1000
-    ahead_bytes: Annotated[int, _size("Most bytes of them, about.", 1 << 50)] = 16 << 30
+    ahead_enclaves: Annotated[int, _number("Most warm copies: enclaves that are copied ahead of moves.", 0, _MANY)] = (
+        1000
+    )
+    ahead_bytes: Annotated[int, _size("Most bytes of all warm copies in the database, about.", 1 << 50)] = 16 << 30
 
 
 class AdminSettings(Struct, frozen=True, kw_only=True):

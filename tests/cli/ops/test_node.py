@@ -10,12 +10,13 @@ import sys
 import tomllib
 from collections.abc import Callable, Sequence
 from contextlib import closing
+from importlib import reload
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from enc.cli.ops import node
+from enc.cli.ops import node, node_commands
 from enc.core.errors import MisuseError, Unavailable
 from enc.core.primitives.signing import PrivateKey
 from enc.node import fsck
@@ -40,7 +41,14 @@ COMMANDS = [
     "adopt",
     "mark-restored",
     "clock",
+    "enclaves",
+    "evacuate",
+    "bans",
+    "suspended",
+    "withheld",
 ]
+"""Commands that need no argument."""
+ALL = [*COMMANDS, "salvage", "ban", "unban", "suspend", "resume", "withhold", "unwithhold", "purge"]
 EXIT_CODES = "Exit codes: 0 done; 1 the check found damage, or the work failed; 2 wrong use or configuration."
 
 
@@ -50,11 +58,22 @@ EXIT_CODES = "Exit codes: 0 done; 1 the check found damage, or the work failed; 
 def test_without_a_command_it_shows_help_with_the_exit_codes() -> None:
     result = enc()
     shown = " ".join((result.stdout + result.stderr).split())
-    assert all(command in shown for command in COMMANDS)
+    assert all(command in shown for command in ALL)
     assert EXIT_CODES in shown
 
 
-@pytest.mark.parametrize("command", COMMANDS)
+def test_the_order_of_commands_does_not_depend_on_what_was_imported_first() -> None:
+    commands = node.app.registered_commands
+    before = list(commands)
+    commands.reverse()
+    reload(node_commands)
+    modules = dict.fromkeys(each.callback.__module__ for each in commands if each.callback)
+    assert list(modules) == [module.__name__ for module in node_commands.MODULES]
+    assert sorted(map(id, before)) == sorted(map(id, commands))
+    commands[:] = before
+
+
+@pytest.mark.parametrize("command", ALL)
 def test_every_command_has_help_with_an_example_and_the_exit_codes(command: str) -> None:
     result = enc(command, "--help")
     assert result.exit_code == 0

@@ -55,6 +55,22 @@ def test_a_second_writer_is_told_who_the_first_is_until_that_ends_or_is_killed(t
             assert json.loads((lake / NAME).read_text())["pid"] == os.getpid()
 
 
+def test_a_holder_that_claimed_nothing_does_not_hide_that_the_one_before_was_killed(tmp_path: Path) -> None:
+    """For example a command that failed before Spark started."""
+    with holder(tmp_path) as process:
+        process.kill()
+        process.wait()
+    lock, released = LakeLock(str(tmp_path)), []
+    for claims in (False, True, False):
+        with lock.locked("build"):
+            released.append(lock.was_released)
+            if claims:
+                lock.claimed()
+    with lock.locked("build"):
+        released.append(lock.was_released)
+    assert released == [False, False, True, True]
+
+
 def test_one_writer_may_hold_it_several_times_over(tmp_path: Path) -> None:
     one, two = LakeLock(str(tmp_path)), LakeLock(str(tmp_path))
     with one.locked("run"), one.locked("build"):

@@ -112,8 +112,8 @@ except Unavailable as e:
     ("answer", "why"),
     [
         (b"", "the node closed the connection"),
-        (b"HTTP/1.1 400 Bad Request\r\n", "the answer is not that of a node"),
-        (frames.framed(b"not JSON"), "the answer is not that of a node"),
+        (b"HTTP/1.1 400 Bad Request\r\n", "the answer does not come from a node"),
+        (frames.framed(b"not JSON"), "the answer does not come from a node"),
     ],
 )
 def test_what_is_not_a_node(tmp_path: Path, answer: bytes, why: str) -> None:

@@ -7,7 +7,7 @@ import pytest
 from msgspec.structs import replace
 
 from enc.client import Client, Identity
-from enc.core.errors import InvalidEndpointUrl, InvalidQuery, MisuseError
+from enc.core.errors import InvalidEndpointUrl, InvalidQuery, MisuseError, Unavailable
 from enc.core.registry.evacuation import check_evacuation, parse_evacuation
 from enc.node.evacuation.owners import owners
 from enc.node.evacuation.statement import EvacuationStatement
@@ -60,6 +60,21 @@ def test_a_restart_keeps_the_statement(tmp_path: Path) -> None:
     assert EvacuationStatement(path, person("carol"), lambda: clock.now).current is None  # not its own
     path.write_bytes(b"{")
     assert EvacuationStatement(path, OLD, lambda: clock.now).current is None
+
+
+def test_a_statement_whose_file_cannot_be_removed_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    statement = EvacuationStatement(tmp_path / "evacuation.json", OLD, lambda: 1000)
+    stated = statement.start(URL, NEW.public, "https://old.example")
+
+    def refuse(path: Path, missing_ok: bool = False) -> None:
+        raise OSError(30, "Read-only file system")
+
+    with monkeypatch.context() as broken:
+        broken.setattr(Path, "unlink", refuse)
+        with pytest.raises(Unavailable, match="cannot be removed: Read-only"):
+            statement.stop()
+    assert statement.current == stated  # as after a restart
+    assert statement.stop()
 
 
 def test_what_cannot_be_stated(old: Served) -> None:

@@ -54,6 +54,18 @@ def test_an_import_goes_on_with_the_copy_and_needs_the_old_node_no_more(nodes: P
     enclave.at(nodes.new).send("bob", "message", "here")
 
 
+def test_a_suspended_enclave_is_copied_unless_nobody_gets_its_content(nodes: Pair) -> None:
+    one, two = group(nodes.old), group(nodes.old)
+    perform(nodes.old, "suspend", enclave=one.id.hex(), reason="abuse")
+    perform(nodes.old, "suspend", enclave=two.id.hex(), reason="abuse", is_full=True)
+    nodes.warm(one)
+    nodes.order(two)
+    nodes.new.until(lambda: nodes.new.node.warm_copies.counts["failed"] == 1)
+    (found,) = nodes.order(two).json()["copies"]
+    assert (found["status"], found["events"]) == ("failed", 0)
+    assert found["reason"].endswith("ENCLAVE_SUSPENDED")
+
+
 def test_an_import_fetches_only_what_the_copy_lacks(nodes: Pair) -> None:
     enclave = group(nodes.old)
     nodes.warm(enclave)

@@ -19,7 +19,7 @@ from enc.runtime.clock import utc_time
 app = node.app
 
 LEFT = ("moved", "elsewhere", "terminated")
-"""Results of enclaves that need this node no more."""
+"""Results of enclaves that no longer need this node."""
 MAX_SHOWN = 100
 """Enclaves that are shown one by one."""
 TIMEOUT_S = 10.0

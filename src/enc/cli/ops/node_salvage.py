@@ -97,7 +97,7 @@ def _text(report: "SalvageReport", to: Path, settings: NodeConfig, has_key: bool
     found = report.enclaves
     lines = [_left_out(each) for each in found.left_out]
     if report.unnamed:
-        lines.append(f"{report.unnamed} enclaves more were in the store, and nothing was found of them")
+        lines.append(f"of {report.unnamed} more enclaves in the store nothing was found")
     lines += [f"note: {each}" for each in _notes(report)]
     if not has_key:
         where = settings.key.signer or settings.key_path
@@ -132,9 +132,10 @@ def _notes(report: "SalvageReport") -> Iterator[str]:
     if found.signed_again:
         yield f"{found.signed_again} heads could not be read: the node signed the same sizes and roots again"
     if found.without_head:
-        yield f"{found.without_head} heads of earlier sequencers' bundles could not be read: these sizes have none now"
+        bundles = f"{found.without_head} heads of earlier sequencers' bundles"
+        yield f"{bundles} could not be read: the new store has none of these sizes"
     if not report.has_clock:
-        yield "the recorded time could not be read: it is that of the newest event"
+        yield "the recorded time could not be read: the new store has the time of the newest event"
     if queues.lost:
         yield f"{queues.lost} batches of pushes are lost: their recipients fetch the events from the enclaves"
     if queues.dropped:

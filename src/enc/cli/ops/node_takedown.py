@@ -25,7 +25,7 @@ EnclaveId = Annotated[str, typer.Argument(metavar="ENCLAVE", help="The enclave's
 def suspend(
     enclave: EnclaveId,
     reason: Annotated[
-        str, typer.Option(metavar="CODE", help=f"{', '.join(REASONS)}. Everyone who asks is told it.")
+        str, typer.Option(metavar="CODE", help=f"{', '.join(REASONS)}. The node names it to everyone who asks.")
     ] = "other",
     full: Annotated[bool, typer.Option("--full", help="Give content to nobody, not even to a leaving owner.")] = False,
     config: ConfigFile = None,

@@ -116,7 +116,7 @@ def _without_content(item: Item, verifier: LogVerifier) -> Item:
     event = keep_valid_statement(item.event, verifier.nodes_of(item.event))
     has_cause = item.updated_by is not None or event.type == "Update" or auto_delete_at(event) is not None
     if not (has_cause or event.withheld) or not is_erasable(event, verifier.dialect.predefined):
-        raise InvalidProof(f"{event.seq}: the content is missing, without an erasure or a valid statement of the node")
+        raise InvalidProof(f"event {event.seq}: its content is missing without an erasure or a node's valid statement")
     return item if event is item.event else replace(item, event=event)
 
 

@@ -41,6 +41,7 @@ class LakeLock:
         """The previous holder released the lock, so nothing of it is still writing. False if it was
         killed, and for an address.
         """
+        self._has_claimed = False
 
     @contextmanager
     def locked(self, what: str) -> Iterator["LakeLock"]:
@@ -56,15 +57,21 @@ class LakeLock:
         with self._guard:
             if self._path is not None and not self._depth:
                 self._lock = _lock_file(self._path)
-                self.was_released = not self._lock.read_note()
+                self.was_released, self._has_claimed = not self._lock.read_note(), False
                 self._lock.write_note(json.dumps(holder_note(what)).encode())
             self._depth += 1
 
+    def claimed(self) -> None:
+        """Record that the tables are claimed, so that nothing of a killed holder can still write."""
+        self._has_claimed = True
+
     def release(self) -> None:
+        """Release the lock. If a killed holder may still be writing, a note stays for the next one."""
         with self._guard:
             self._depth -= 1
             if not self._depth and self._lock is not None:
-                self._lock.write_note(b"")
+                if self.was_released or self._has_claimed:
+                    self._lock.write_note(b"")
                 self._lock.close()
                 self._lock = None
 

@@ -140,6 +140,7 @@ class Job:
             with ThreadPoolExecutor(CLAIMING) as pool:
                 tables = [table for _, _, table in self.tables() if table.exists(self.spark)]
                 list(pool.map(lambda table: table.claim(self.spark), tables))
+            self.lock.claimed()
 
     # Streams
 

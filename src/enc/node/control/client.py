@@ -15,6 +15,7 @@ from enc.node.control.wire import MAX_ANSWER, MAX_REQUEST, MISUSE, SOCKET, Answe
 from enc.runtime.unix_sockets import frames, unix_socket
 
 TIMEOUT_S = 60.0
+_NOT_A_NODE = "the answer does not come from a node"
 
 
 def call(data_dir: Path, name: str, params: Mapping[str, Any] | None = None, *, timeout_s: float = TIMEOUT_S) -> Any:
@@ -30,7 +31,7 @@ def call(data_dir: Path, name: str, params: Mapping[str, Any] | None = None, *, 
     try:
         found = decode(answer, type=Answer)
     except DecodeError:
-        raise Unavailable(f"{data_dir / SOCKET}: the answer is not that of a node") from None
+        raise Unavailable(f"{data_dir / SOCKET}: {_NOT_A_NODE}") from None
     if found.error is None:
         return found.result
     if found.error.get("code") == MISUSE:
@@ -55,7 +56,7 @@ def _exchange(path: Path, request: bytes, timeout_s: float) -> bytes:
         except (OSError, EOFError):
             why = "the node closed the connection; it may have stopped, or others use all of its connections"
         except frames.NotAFrame:
-            why = "the answer is not that of a node"
+            why = _NOT_A_NODE
         raise Unavailable(f"{path}: {why}") from None
 
 

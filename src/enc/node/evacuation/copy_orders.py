@@ -22,7 +22,7 @@ from enc.runtime.endpoints import parse_endpoint
 INTERVAL_S = 2.0
 """Seconds between two rounds, at least."""
 SHARE = 10
-"""A round that read the store for long is followed by a pause of so many times that."""
+"""The pause after a round is at least this many times as long as the round read the store."""
 RENEW_S = 600.0
 """Seconds after which a copy that has everything is ordered again, so that it is kept."""
 MAX_ANSWER = 1 << 20

@@ -56,7 +56,7 @@ class EvacuationStatement:
         self.current, self.source = found, stored.source
 
     def start(self, to: str, to_key: bytes, source: str, deadline: int = 0) -> Evacuation:
-        """Sign the statement, store it and return it. Repeated for the same node it keeps `since`."""
+        """Sign the statement, store it and return it. A new one for the same node keeps `since`."""
         now = self._clock()
         if deadline and deadline <= now:
             raise MisuseError("deadline: is in the past; give a later date")
@@ -76,11 +76,11 @@ class EvacuationStatement:
     def stop(self) -> bool:
         """Withdraw the statement; return whether there was one."""
         with self._lock:
-            was, self.current = self.current is not None, None
             try:
                 self._path.unlink(missing_ok=True)
             except OSError as e:
                 raise Unavailable(f"{self._path}: cannot be removed: {e.strerror}") from None
+            was, self.current = self.current is not None, None
         if was:
             _log.warning("evacuation_stopped")
         return was

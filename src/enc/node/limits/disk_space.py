@@ -21,9 +21,9 @@ LEAST, MOST = 256 << 20, 1 << 30
 SHARE, LARGEST_SHARE = 100, 10
 """The default bound: one part of the disk in SHARE, from LEAST to MOST bytes, but at most one part in LARGEST_SHARE."""
 MARGIN = 8
-"""Growth resumes when one part in so many more than the bound is free."""
+"""Growth resumes when the free space exceeds the bound by one part in this many."""
 FLOOR = 4
-"""Of the bound, one part in so many must be free on the disk itself: the write-ahead log needs it."""
+"""One part in this many of the bound must be free on the disk itself: the write-ahead log needs it."""
 INTERVAL_S = 1.0
 RETRY_MS = 60_000
 
@@ -122,5 +122,5 @@ class DiskSpace:
     def reason(self) -> str:
         return (
             f"the node's disk has fewer bytes free than limits.disk_keep_free_bytes keeps ({self.bound}): the node "
-            "accepts no new enclaves, imports and contents"
+            "accepts no new enclaves, imports or contents"
         )

@@ -10,10 +10,10 @@ from enc.node.limits.growth import ALLOWED, is_ending, is_growth, size_of
 from enc.node.store.store_interface import Store, Usage
 
 HEAD_BYTES = 1024
-"""More bytes than an event has beside its content and tags."""
+"""Upper bound of the bytes of an event without its content and tags."""
 RESERVE = 8
-"""Commits that let people leave are accepted until an enclave is over its quota by one part in so many,
-and by MIN_RESERVE.
+"""Commits that let people leave are accepted until an enclave exceeds its quota by one part in this
+many, plus MIN_RESERVE.
 """
 MIN_RESERVE = {"events": 100, "bytes": 1 << 20}
 

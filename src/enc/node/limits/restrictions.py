@@ -103,7 +103,7 @@ class Restrictions:
 
 
 NO_RESTRICTIONS = Restrictions()
-"""For parts of a node that nobody operates. It stays empty."""
+"""Restrictions for parts of a node that run without an operator: always empty."""
 
 
 class AddressRates(RateLimiter):

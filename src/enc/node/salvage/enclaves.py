@@ -49,11 +49,13 @@ class SalvagedEnclaves(Struct):
     enclaves: int = 0
     events: int = 0
     tombstones: int = 0
-    """Purged enclaves, of which only that is known."""
+    """Number of purged enclaves: only the purge itself is known of them."""
     signed_again: int = 0
     without_head: int = 0
     unconfirmed: int = 0
-    """Enclaves whose stored state could not be read: nothing tells whether later events are lost."""
+    """Number of enclaves whose stored state could not be read: the store does not say whether later
+    events are lost.
+    """
     left_out: list[LeftOut] = []
 
 

@@ -1,4 +1,4 @@
-"""Salvages a whole store: finds its rows, replays its logs into a new directory, and checks that.
+"""Salvages a whole store: finds its rows, replays its logs into a new directory, and checks the result.
 
 The new directory gets its name at the end. A failure leaves nothing; a crash leaves a directory
 under another name, whose store is marked as restored from the beginning.
