@@ -50,6 +50,28 @@ def test_what_the_node_refuses_is_told_with_its_code(reader: Person) -> None:
     assert reader.refused("commit", "nonsense", "x", code=FAILED)["code"] == "UNAUTHORIZED"
 
 
+@pytest.mark.parametrize(
+    ("code", "message", "advice"),
+    [
+        ("BANNED", "the operator of this node has banned this identity", "`enc archive pull` saves an enclave"),
+        ("BANNED", "the operator of this node has banned this address", "use another network"),
+        ("UNAUTHORIZED", "nonsense: not allowed", "`enc key show` prints your identity"),
+        (
+            "UNAUTHORIZED",
+            "this identity has used up its quota of events on this node: 6",
+            "another node: `enc migrate`",
+        ),
+        ("UNAUTHORIZED", "the enclave is over this node's quota: admission.max_events", "another node: `enc migrate`"),
+        ("ENCLAVE_SUSPENDED", "the operator of this node has suspended this enclave: abuse", "enc follow ENCLAVE"),
+    ],
+)
+def test_the_hint_fits_the_reason(code: str, message: str, advice: str) -> None:
+    found = failures.hint(code, message, {})
+    assert found is not None
+    assert advice in found
+    assert failures.hint(code, message, {"contact": "bob"}) is None
+
+
 def test_a_refusal_tells_programs_all_that_it_carries(reader: Person) -> None:
     (me,) = reader.ask_json("key", "show")
     error = reader.refused("move", me["public"], "OUTSIDER", "MEMBER", code=FAILED)

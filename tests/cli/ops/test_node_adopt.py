@@ -279,6 +279,29 @@ def test_an_archive_that_has_more(data: Data) -> None:
     assert f"not adopted: {file} has something newer" in why
 
 
+def test_an_enclave_that_was_lost_as_a_whole(data: Data) -> None:
+    file = data.archive(data.events)
+    with closing(SqliteStore(data.path.parent / "other.db")) as store:
+        store.provenance.mark("salvaged")
+    (data.path.parent / "other.db").replace(data.file)
+    with Lines(data.line()) as witness:
+        sources = "--witness", witness.named, "--archive", file
+        shown, why = refused(data, *sources)
+        assert shown.endswith("has an enclave that this store lacks\n")
+        assert why.endswith("; for an enclave that `enc node salvage` left out: --lost ID\n")
+        assert "--lost ID" in refused(data, "--archive", file)[1]
+        said = adopted(data, "--yes", *sources, "--lost", data.id.hex())
+    assert ", except for 1 lost enclave, which it must never sign for again; " in said
+
+
+def test_an_enclave_of_which_something_is_left_is_not_lost(data: Data) -> None:
+    assert failure(enc("adopt", "--data", data.path, "--yes", "--lost", data.id.hex())) == (
+        f"--lost {data.id.hex()}: this store has the enclave; name only those that it lacks"
+    )
+    assert failure(enc("adopt", "--data", data.path, "--lost", "x")) == "--lost: expected 64 hex digits"
+    assert data.is_restored
+
+
 def test_an_archive_that_has_no_more(data: Data) -> None:
     file = data.archive(data.events)
     said = adopted(data, "--yes", "--archive", file)

@@ -28,6 +28,7 @@ def test_start_status_and_stop(old: RunningNode, tmp_path: Path) -> None:
         started = enc("evacuate", *data, "--to", new.url, "--source", old.url, "--deadline", "2100-01-01T00:00Z")
         lines = started.stdout.splitlines()
         assert lines[0] == f"asks owners to move to {new.url} (key {new.seq_pub.hex()}) by 2100-01-01T00:00:00Z"
+        assert lines[1] == f"copies are fetched from {old.url}"
         assert lines[-2:] == [
             "no enclaves",
             "every enclave has left: the node may be stopped once clients have followed. Keep its key and a backup: "

@@ -77,6 +77,7 @@ def test_it_lists_what_is_left_out(data: Data) -> None:
     lines = data.salvage(code=1).splitlines()
     assert lines[0] == f"{data.victim.hex()}: left out: events cannot be read: 20"
     assert lines[-2] == f"{data.to}: 1 enclaves, 7 events; 1 left out"
+    assert "; with witnesses, --lost ID for each of the 1 left out; " in lines[-1]
     data.to = data.to.with_name("json")
     found = json.loads(data.salvage("--json", code=1))
     (left,) = found.pop("left_out")
@@ -90,11 +91,21 @@ def test_a_store_with_a_log_that_ends_early_is_not_adopted(data: Data, tmp_path:
     lines = data.salvage("--prefix", "--enclave", data.victim.hex(), code=1).splitlines()
     assert f"{data.victim.hex()}: ONLY EVENTS 0 TO " in lines[0]
     assert lines[-2].endswith("; 0 left out, 1 WITHOUT THEIR NEWEST EVENTS")
+    assert lines[-1].startswith(f"next: enc node adopt --data {data.to} --new-key NEWDIR; ")
     refused = failure(enc("adopt", "--data", data.to, "--yes"))
     assert refused.endswith(", with logs that end early: it cannot be adopted; see --new-key")
     moved = enc("adopt", "--data", data.to, "--new-key", tmp_path / "moves")
     assert moved.exit_code == 0, moved.output
     assert moved.stdout.startswith("1 enclave can move to the key ")
+
+
+def test_a_store_without_any_enclave_that_replays(data: Data) -> None:
+    data.damage()
+    lines = data.salvage("--enclave", data.victim.hex(), code=1).splitlines()
+    assert lines[-2:] == [
+        f"{data.to}: 0 enclaves, 0 events; 1 left out",
+        "no enclave was salvaged: restore a backup, or let the owners move from their archives",
+    ]
 
 
 def test_a_key_elsewhere_stays_there(data: Data, tmp_path: Path) -> None:

@@ -35,6 +35,8 @@ def test_a_client_sees_the_statement_and_then_the_content_again(tmp_path: Path) 
         (item,) = enclave.query(type="message")
         assert (item.content, item.withheld) == ("unlawful", None)
         assert "is not withheld" in failure(enc("unwithhold", place, "--data", data), 2)
+        enc("withhold", place, "--reason", "abuse", "--data", data)
+        assert enc("withheld", "--data", data).stdout.endswith("\tkept\t-\n")
     log = [json.loads(line) for line in node.stderr.read_text().splitlines() if "operator_action" in line]
     assert [(line["operation"], line["params"]["event"]) for line in log][:2] == [
         ("withhold", place),

@@ -7,7 +7,7 @@ import pytest
 from msgspec.structs import replace
 
 from enc.client import Client, Identity
-from enc.core.errors import InvalidEndpointUrl, InvalidQuery, MisuseError, Unavailable
+from enc.core.errors import InvalidQuery, MisuseError, Unavailable
 from enc.core.registry.evacuation import check_evacuation, parse_evacuation
 from enc.node.evacuation.owners import owners
 from enc.node.evacuation.statement import EvacuationStatement
@@ -78,9 +78,9 @@ def test_a_statement_whose_file_cannot_be_removed_stays(tmp_path: Path, monkeypa
 
 
 def test_what_cannot_be_stated(old: Served) -> None:
-    for wrong in ({"to": "new.example"}, {"to": "https://new.example/ x"}):
-        with pytest.raises((MisuseError, InvalidEndpointUrl)):
-            start(old, **wrong)
+    for wrong in ("new.example", "https://new.example/ x"):
+        with pytest.raises(MisuseError, match=f"^--to {wrong}: endpoint: "):
+            start(old, wrong)
     with pytest.raises(MisuseError, match="in the past"):
         start(old, deadline=1)
     with pytest.raises(InvalidQuery, match="to_key"):
@@ -90,6 +90,14 @@ def test_what_cannot_be_stated(old: Served) -> None:
     with pytest.raises(MisuseError, match="--source"):
         perform(old, "evacuate", to=URL, to_key=NEW.public.hex())
     assert old.get("/info").json()["evacuation"] is None
+
+
+def test_a_url_that_the_node_must_not_call_is_named(tmp_path: Path) -> None:
+    with Served(replace(DEV, dev=False, data=str(tmp_path)), key=OLD) as node:
+        with pytest.raises(MisuseError, match=r"^--to http://new.example: .*; endpoints.allow_private permits http"):
+            start(node, "http://new.example")
+        with pytest.raises(MisuseError, match=r"^--source http://old.example: .*; endpoints.allow_private permits"):
+            perform(node, "evacuate", to=URL, to_key=NEW.public.hex(), source="http://old.example")
 
 
 def test_a_restored_node_is_not_evacuated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -139,7 +147,9 @@ def test_the_report_says_why_there_are_no_copies(tmp_path: Path) -> None:
         enclave = group(nodes.old)
         nodes.evacuate()
         nodes.old.run(nodes.old.node.copy_orders.round)
-        assert "imports.ahead_from" in perform(nodes.old, "evacuation")["problem"]
+        problem = perform(nodes.old, "evacuation")["problem"]
+        assert problem.startswith(f"the destination {nodes.new.url}: it refuses: UNAUTHORIZED: ")
+        assert "imports.ahead_from" in problem
         assert results(nodes.old) == {enclave.id.hex(): "cold"}
 
 

@@ -30,7 +30,7 @@ HELP = (
 _CLOCK = "the clock of this machine or of the node is wrong: compare `date -u` on both, and set the wrong one"
 _HINTS = {
     "BANNED": (
-        "ask the node's operator; an owner may still leave: `enc archive` saves your enclaves, `enc migrate` moves them"
+        "ask the node's operator; an owner may still leave: `enc archive pull` saves an enclave, `enc migrate` moves it"
     ),
     "ENCLAVE_EXISTS": "to create another one of this kind, give another --name; `enc enclave list` lists yours",
     "ENCLAVE_MIGRATED": (
@@ -41,7 +41,10 @@ _HINTS = {
         "`enc config show` shows the enclave and the node in use; `enc enclave list` lists the enclaves you have used"
     ),
     "ENCLAVE_PURGED": "this node never serves the enclave again; an archive of it can be imported by another node",
-    "ENCLAVE_SUSPENDED": "ask the node's operator; its owner may still move it to another node with `enc migrate`",
+    "ENCLAVE_SUSPENDED": (
+        "ask the node's operator, who may still let its owner move it to another node with `enc migrate`; if it has "
+        "moved: `enc follow ENCLAVE --at URL`"
+    ),
     "EXPIRED": _CLOCK,
     "SESSION_EXPIRED": _CLOCK,
     "UNAUTHORIZED": (
@@ -51,6 +54,20 @@ _HINTS = {
     "UNREACHABLE": "is the node running? `enc config show` shows its URL; `enc up` starts one on this machine",
 }
 """Hints for people, by error code."""
+_NARROWER_HINTS = (
+    (
+        "BANNED",
+        "this address",
+        "ask the node's operator, or use another network: the node answers nobody at this address",
+    ),
+    (
+        "UNAUTHORIZED",
+        "quota",
+        "ask the node's operator for more, or use another node: `enc migrate` moves an enclave; `enc delete` frees "
+        "bytes of an enclave, but neither events nor the quota of an identity",
+    ),
+)
+"""Hints by error code and a part of the message."""
 
 
 def hint(code: str, message: str, more: Mapping[str, Any]) -> str | None:
@@ -58,7 +75,8 @@ def hint(code: str, message: str, more: Mapping[str, Any]) -> str | None:
     if "contact" in more:  # the hints are about one's own node
         return None
     is_ahead = (code, message[:5]) == ("INVALID_COMMIT", "exp: ") or message.startswith("session: expires more")
-    return _CLOCK if is_ahead else _HINTS.get(code)
+    narrower = (advice for name, part, advice in _NARROWER_HINTS if name == code and part in message)
+    return _CLOCK if is_ahead else next(narrower, _HINTS.get(code))
 
 
 @contextmanager

@@ -228,13 +228,13 @@ def _json(settings: list[Setting]) -> str:
 # enc node fsck
 
 
-def enclave_id(text: str) -> bytes:
+def enclave_id(text: str, option: str = "--enclave") -> bytes:
     try:
         raw = bytes.fromhex(text)
     except ValueError:
         raw = b""
     if len(raw) != 32:
-        raise MisuseError("--enclave: expected 64 hex digits")
+        raise MisuseError(f"{option}: expected 64 hex digits")
     return raw
 
 

@@ -12,14 +12,14 @@ from msgspec import Struct
 from enc.cli.common import exits
 from enc.cli.common.exits import one_line
 from enc.cli.ops import node
-from enc.cli.ops.node import NAME, ConfigFile, Data, epilog_with, load
+from enc.cli.ops.node import NAME, ConfigFile, Data, enclave_id, epilog_with, load
 from enc.core.errors import EncError, MisuseError, Unavailable
 from enc.node.config import NodeConfig
 from enc.runtime.clock import utc_time
 
 if TYPE_CHECKING:
     from enc.cli.ops.adopt_sources import Newer
-    from enc.node.ops.adoption import LogAsCopied, StoreComparison
+    from enc.node.ops.adoption import StoreComparison
     from enc.node.store.sqlite.store import SqliteStore
 
 app = node.app
@@ -53,6 +53,10 @@ def adopt(
         list[Path] | None, typer.Option(metavar="FILE", help="Compare with this archive; may be repeated.")
     ] = None,
     without: Url = None,
+    lost: Annotated[
+        list[str] | None,
+        typer.Option(metavar="ID", help="An enclave that `enc node salvage` left out; may be repeated."),
+    ] = None,
     new_key: Annotated[
         Path | None, typer.Option(metavar="DIR", help="Prepare moves to a new key in this new directory instead.")
     ] = None,
@@ -63,15 +67,17 @@ def adopt(
     The node must not be running. A node is restored if its store is a backup, or if its files were copied or replaced.
     Everything that the node signed and the store lacks would convict it as soon as it signs something else.
 
+    With --lost, nobody is asked about an enclave that this store lacks as a whole: the node does not sign for it again.
     With --new-key the store stays as it is, and the owners of its enclaves move them to another key.
     """
+    from enc.node.ops.adoption import StoreComparison
     from enc.node.store.sqlite.provenance import ENDS_EARLY
 
     with exits.exit_on_error(NAME):
         settings = load(config, data)[0]
         with _restored(settings) as (store, seq_pub):
             if new_key is not None:
-                if witness or registry or archive or without or yes:
+                if witness or registry or archive or without or lost or yes:
                     raise MisuseError("--new-key: asks nobody and adopts nothing: leave out the other flags")
                 from enc.node.ops.new_key import prepare_moves
 
@@ -79,7 +85,8 @@ def adopt(
                 return
             if ENDS_EARLY in store.restored():
                 raise MisuseError(f"this store is {store.restored()}: it cannot be adopted; see --new-key")
-            _adopt(settings, store, seq_pub, _sources(settings, witness, registry, archive), without or (), yes)
+            comparison = StoreComparison(store, seq_pub, _lost(store, lost or ()))
+            _adopt(settings, store, comparison, _sources(settings, witness, registry, archive), without or (), yes)
 
 
 @app.command("mark-restored", epilog=epilog_with("Example: enc node mark-restored --data /var/lib/enc"))
@@ -136,27 +143,36 @@ def _sources(
     return found
 
 
+def _lost(store: "SqliteStore", texts: Sequence[str]) -> set[bytes]:
+    """Return the enclaves of --lost. One of which the store has the beginning cannot be lost: the node would
+    sign another continuation.
+    """
+    found = {enclave_id(text, "--lost") for text in texts}
+    for enclave in sorted(found):
+        if store.load(enclave) is not None:
+            raise MisuseError(f"--lost {enclave.hex()}: this store has the enclave; name only those that it lacks")
+    return found
+
+
 def _adopt(
     settings: NodeConfig,
     store: "SqliteStore",
-    seq_pub: bytes,
+    comparison: "StoreComparison",
     sources: Sequence[Source],
     without: Sequence[str],
     is_sure: bool,
 ) -> None:
     from enc.node.ops import place
-    from enc.node.ops.adoption import StoreComparison
 
     names = {source.name for source in sources}
     for url in without:
         if url.rstrip("/") not in names:
             raise MisuseError(f"--without {url}: expected one of those to ask: {', '.join(sorted(names)) or 'nobody'}")
-    comparison = StoreComparison(store, seq_pub)
     left_out = {url.rstrip("/") for url in without}
     asked = [_compare(source, comparison) for source in sources if source.name not in left_out]
     typer.echo(f"this store is {store.restored()}")
     typer.echo("\n".join([*asked, *(f"{name}: not asked" for name in sorted(left_out))] or ["nobody was asked"]))
-    typer.echo(_statement(seq_pub, comparison.extent()))
+    typer.echo(_statement(comparison))
     if not is_sure:
         typer.confirm("Do you vouch for that?", abort=True, err=True)
     place.adopt(store, settings.store_path, settings.host_id)
@@ -180,20 +196,25 @@ def _compare(source: Source, comparison: "StoreComparison") -> str:
         typer.echo(one_line(f"{each.enclave.hex()}: {source.name} has {each.what}"))
     if newer:
         what = "something newer than this store: restore a newer copy, or see --new-key"
+        if any(comparison.lacks(each.enclave) for each in newer):
+            what += "; for an enclave that `enc node salvage` left out: --lost ID"
         raise Unavailable(f"not adopted: {source.name} has {what}")
     return one_line(
         f"{source.name}: nothing newer; it has {known} {source.unit}{'s' * (known != 1)} of this node's enclaves"
     )
 
 
-def _statement(seq_pub: bytes, extent: "LogAsCopied") -> str:
-    known = ""
+def _statement(comparison: "StoreComparison") -> str:
+    extent, known = comparison.extent(), ""
     if extent.enclaves:
         known = f", where the newest event is of {utc_time(extent.newest)}"
     if extent.open_bundles:
         known += f" and the last events of {extent.open_bundles} of {extent.enclaves} enclaves are in no bundle that "
         known += "a witness can know"
+    if comparison.lost:
+        count = len(comparison.lost)
+        known += f", except for {count} lost enclave{'s' * (count != 1)}, which it must never sign for again"
     return (
-        f"By adopting the store you vouch that the node with the key {seq_pub.hex()} has signed no event, receipt or "
-        f"head that is missing here{known}; if it has, everybody who holds that can convict the node."
+        f"By adopting the store you vouch that the node with the key {comparison.seq_pub.hex()} has signed no event, "
+        f"receipt or head that is missing here{known}; if it has, everybody who holds that can convict the node."
     )

@@ -54,8 +54,8 @@ def ban(
     """Refuse an identity, or the addresses of a network, at the running node, at once and after restarts.
 
     A banned identity cannot commit or read with a session, and its subscriptions end. It may still leave: export its
-    enclaves, ask for their checkpoints, and commit a Migrate. A banned address gets no connection. Another ban of the
-    same target replaces the first.
+    enclaves, ask for their checkpoints, and commit a Migrate. A banned address gets BANNED for everything, and its
+    connections are closed. Another ban of the same target replaces the first.
     """
     with exits.exit_on_error(NAME):
         limit = {} if for_ is None else {"seconds": parse_duration(for_)}

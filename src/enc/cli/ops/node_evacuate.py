@@ -112,6 +112,7 @@ def _text(pages: list[dict[str, Any]]) -> str:
         return "no evacuation is going on: enc node evacuate --to URL"
     until = f" by {utc_time(evacuation['deadline'])}" if evacuation["deadline"] else ""
     lines = [f"asks owners to move to {evacuation['to']} (key {evacuation['to_key']}){until}"]
+    lines.append(f"copies are fetched from {pages[0]['source']}")
     if pages[0]["problem"]:
         lines.append(f"no copies are made: {pages[0]['problem']}")
     here = [each for each in enclaves if each["result"] not in LEFT]

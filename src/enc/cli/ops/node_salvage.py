@@ -104,8 +104,18 @@ def _text(report: "SalvageReport", to: Path, settings: NodeConfig, has_key: bool
         lines.append(f"note: the key was not copied: it stays at {where}")
     purged = f", {found.tombstones} purged ones" if found.tombstones else ""
     lines.append(f"{to}: {found.enclaves} enclaves, {found.events} events{purged}; {_left(report)}")
-    lines.append(f"next: enc node adopt --data {to}; until then the node signs nothing")
+    lines.append(_next_step(report, to))
     return "\n".join(map(one_line, lines))
+
+
+def _next_step(report: "SalvageReport", to: Path) -> str:
+    found = report.enclaves
+    if not found.enclaves:
+        return "no enclave was salvaged: restore a backup, or let the owners move from their archives"
+    if any(each.kept for each in found.left_out):
+        return f"next: enc node adopt --data {to} --new-key NEWDIR; the node must not sign for logs that end early"
+    lost = f"; with witnesses, --lost ID for each of the {len(found.left_out)} left out" if found.left_out else ""
+    return f"next: enc node adopt --data {to}{lost}; until then the node signs nothing"
 
 
 def _left(report: "SalvageReport") -> str:

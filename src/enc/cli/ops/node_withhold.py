@@ -71,5 +71,5 @@ def _place(found: Mapping[str, Any]) -> str:
 
 
 def _row(found: Mapping[str, Any]) -> OutputRow:
-    cells = {**found, "since": utc_time(found["since"])}
+    cells = {**found, "since": utc_time(found["since"]), "note": found["note"] or "-"}
     return found, [str(cells[column]) for column in COLUMNS]

@@ -4,7 +4,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from enc.core.errors import InvalidQuery, MisuseError
+from enc.core.errors import InvalidEndpointUrl, InvalidQuery, MisuseError
 from enc.core.primitives.encoding import unhex
 from enc.core.primitives.signing import check_public_key
 from enc.core.registry.evacuation import wire_evacuation
@@ -59,10 +59,17 @@ class EvacuationControl:
         source = params.source or self._public_url
         if not source:
             raise MisuseError("--source: give the URL at which the destination reaches this node, or set public_url")
-        for url in (params.to, source):
-            parse_endpoint(url, allow_private=self._allow_private)
+        self._check_url("--to", params.to)
+        self._check_url("--source" if params.source else "public_url", source)
         found = self._statement.start(params.to, to_key, source, params.deadline)
         return wire_evacuation(found)
+
+    def _check_url(self, name: str, url: str) -> None:
+        try:
+            parse_endpoint(url, allow_private=self._allow_private)
+        except InvalidEndpointUrl as e:
+            todo = "" if self._allow_private else "; endpoints.allow_private permits http and private addresses"
+            raise MisuseError(f"{name} {url}: {e.message}{todo}") from None
 
     def _page(self, params: PageParams) -> dict[str, Any]:
         current = self._statement.current

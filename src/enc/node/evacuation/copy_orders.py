@@ -121,7 +121,7 @@ class CopyOrders:
         try:
             copies = await self._order(to, part, ends=ends)
         except EncError as e:
-            self._note_problem(e.message)
+            self._note_problem(f"the destination {to.to}: {e.message}")
             return False
         except Exception as e:
             self._note_problem(internal_error(e, "evacuation").message)
@@ -162,5 +162,5 @@ def _failure(status: int, answer: bytes) -> EncError:
     try:
         found = _refusal.decode(answer)
     except (ValueError, RecursionError):
-        return UpstreamUnreachable(f"the destination answered with status {status}")
-    return UpstreamUnreachable(f"the destination refuses: {found.code[:64]}: {found.message[:500]}")
+        return UpstreamUnreachable(f"it answered with status {status}")
+    return UpstreamUnreachable(f"it refuses: {found.code[:64]}: {found.message[:500]}")

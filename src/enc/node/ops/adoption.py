@@ -5,7 +5,7 @@ something that the node signed, or that an owner did, after the copy was made. A
 from the copy would contradict it.
 """
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 from msgspec import Struct
 
@@ -35,29 +35,34 @@ class StoreComparison:
     elsewhere, or None.
     """
 
-    def __init__(self, store: Store, seq_pub: bytes) -> None:
-        self._store, self._seq_pub = store, seq_pub
+    def __init__(self, store: Store, seq_pub: bytes, lost: Collection[bytes] = ()) -> None:
+        """`lost`: enclaves that the store lacks as a whole, and that the node never signs for again."""
+        self._store, self.seq_pub, self.lost = store, seq_pub, lost
 
     def extent(self) -> LogAsCopied:
         """Return what the store has of the enclaves whose sequencer the node is."""
         enclaves = open_bundles = newest = 0
         for enclave in self._store.enclaves():
             state = self._store.load(enclave)
-            if state is None or state.sequencer != self._seq_pub or self._store.is_purged(enclave):
+            if state is None or state.sequencer != self.seq_pub or self._store.is_purged(enclave):
                 continue
             (last,) = self._store.events(enclave, state.seq, 1)
             enclaves, newest = enclaves + 1, max(newest, last.timestamp)
             open_bundles += state.bundle is not None
         return LogAsCopied(enclaves, open_bundles, newest)
 
+    def lacks(self, enclave: bytes) -> bool:
+        """Return whether the store has nothing of the enclave."""
+        return self._store.load(enclave) is None
+
     def concerns(self, enclave: bytes, sequencer: bytes) -> bool:
         """Return whether the node signs for this enclave: now, according to the store, or according
         to the other side, which names this sequencer.
         """
-        if sequencer == self._seq_pub:
+        if sequencer == self.seq_pub:
             return True
         state = self._store.load(enclave)
-        return state is not None and state.sequencer == self._seq_pub
+        return state is not None and state.sequencer == self.seq_pub
 
     def check_root(self, enclave: bytes, sequencer: bytes, size: int, root: bytes | None) -> str | None:
         """Compare with a log of `size` bundles. `root`: its root there, if it is known."""
@@ -83,7 +88,7 @@ class StoreComparison:
 
     def check_events(self, enclave: bytes, events: Iterable[Event]) -> str | None:
         """Compare with the events of an archive, from event 0 on. What is newer there must be signed."""
-        if self._store.is_purged(enclave):
+        if self._store.is_purged(enclave) or enclave in self.lost:
             return None
         state = self._store.load(enclave)
         ids: list[bytes] = []
@@ -107,7 +112,8 @@ class StoreComparison:
         """
         state = self._store.load(enclave)
         if state is None:
-            return "an enclave that this store lacks" if sequencer == self._seq_pub else None
+            is_lacking = sequencer == self.seq_pub and enclave not in self.lost
+            return "an enclave that this store lacks" if is_lacking else None
         if self._store.is_purged(enclave) or not self.concerns(enclave, sequencer):
             return None
         return state
