@@ -38,6 +38,8 @@ from enc.node.config import NodeConfig
 from enc.node.control.operations import Operations
 from enc.node.evacuation.control import EvacuationControl
 from enc.node.evacuation.copy_orders import CopyOrders
+from enc.node.evacuation.notice_log import NoticeLog
+from enc.node.evacuation.owner_notices import OwnerNotices
 from enc.node.evacuation.report import Report
 from enc.node.evacuation.statement import EvacuationStatement
 from enc.node.imports.context import ImportContext, ImportPolicy
@@ -284,6 +286,8 @@ class Node:
         report, url = Report(self.store, self.key.public, orders), self.config.public_url
         control = EvacuationControl(statement, orders, report, url, restored=self.restored, allow_private=private)
         control.add_to(self.operations)
+        log = NoticeLog(self.config.data_path / "evacuation-notices.jsonl")
+        OwnerNotices(statement, log, self.store, self.key, restored=self.restored).add_to(self.operations)
         return orders
 
     def _warm_copy_limits(self) -> WarmCopyLimits:

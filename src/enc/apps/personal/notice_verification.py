@@ -27,7 +27,7 @@ from enc.core.primitives.types import Event
 from enc.core.rules.content import content_object
 from enc.core.rules.parse_manifest import parse_manifest
 from enc.core.rules.policy_types import Policy
-from enc.core.sealed_forms.personal import OpenedNotice
+from enc.core.sealed_forms.personal import EVACUATION, OpenedNotice
 
 MEMBER, FRIEND = "MEMBER", "FRIEND"
 FRIEND_STATE = 2
@@ -68,6 +68,19 @@ class Received(Struct, frozen=True):
     """Its contents, which nothing has proved; None if it does not open. Unless it is confirmed, its
     author may not have sealed them.
     """
+
+    @property
+    def text(self) -> str:
+        """What it says, in words for a person; empty if it does not open. Unless the notice is
+        confirmed, show it as unproved.
+        """
+        if self.claims is None:
+            return ""
+        words = " ".join(each for each in (self.claims.topic, self.claims.greeting) if isinstance(each, str))
+        if self.claims.kind != EVACUATION:
+            return words
+        who = "the node with the key" if self.is_actionable else "the sender"
+        return f"{who} {self.author.hex()} says: {words}"
 
     @property
     def is_actionable(self) -> bool:
@@ -193,7 +206,25 @@ def _registered_policy(asked: Question) -> Policy | None:
     return parse_manifest(entry.manifest_event.content or "")
 
 
-CONFIRMERS: Mapping[str, Confirmer] = {"group_invite": confirm_group_invite, "dm_invite": confirm_dm_invite}
+# A node's request to move enclaves away: the node that serves the enclave states it, too
+
+
+def confirm_evacuation(asked: Question) -> None:
+    if asked.author.hex() != asked.notice.inviter:
+        raise Refuted("inviter: not the author of the notice")
+    if (asked.source.sequencers().sequencer or asked.source.sequencer()) != asked.author:
+        raise Unconfirmed("its author is not the node that has the enclave now")
+    if asked.author not in asked.client.evacuations:
+        raise Unconfirmed("the node does not state, or no longer states, that owners should move their enclaves")
+    if not asked.source.may_migrate():
+        raise Unconfirmed("you may not move that enclave")
+
+
+CONFIRMERS: Mapping[str, Confirmer] = {
+    "group_invite": confirm_group_invite,
+    "dm_invite": confirm_dm_invite,
+    EVACUATION: confirm_evacuation,
+}
 """By kind. Notices of other kinds are never confirmed."""
 
 

@@ -55,9 +55,9 @@ def _row(ctx: CommandContext, received: "Received") -> OutputRow:
         "author": received.author.hex(),
         "timestamp": received.timestamp,
         "claims": None if claims is None else _claims(claims),
+        "text": received.text,
     }
-    summary = "" if claims is None else _about(wire["claims"])
-    about = received.reason
+    about, summary = received.reason, received.text
     if received.is_actionable:
         about = summary
     elif summary:
@@ -71,10 +71,6 @@ def _row(ctx: CommandContext, received: "Received") -> OutputRow:
         short(received.author) if ctx.is_terminal else received.author.hex(),
         about,
     )
-
-
-def _about(claims: dict[str, Any]) -> str:
-    return " ".join(str(claims[name]) for name in ("topic", "greeting") if name in claims)
 
 
 def _claims(notice: Any) -> dict[str, Any]:

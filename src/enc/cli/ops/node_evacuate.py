@@ -2,10 +2,10 @@
 
 import json
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import datetime
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -15,6 +15,9 @@ from enc.cli.ops import node
 from enc.cli.ops.node import NAME, AsJson, ConfigFile, Data, epilog_with, load
 from enc.core.errors import MisuseError
 from enc.runtime.clock import utc_time
+
+if TYPE_CHECKING:
+    from enc.client import Registry
 
 app = node.app
 
@@ -28,7 +31,7 @@ TIMEOUT_S = 10.0
 @app.command(
     epilog=epilog_with(
         "Example: enc node evacuate --data /var/lib/enc --to https://new.example --deadline 2027-03-31\n\n"
-        "Example: enc node evacuate --data /var/lib/enc --status"
+        "Example: enc node evacuate --data /var/lib/enc --status --notify"
     )
 )
 def evacuate(
@@ -44,6 +47,14 @@ def evacuate(
     ] = None,
     stop: Annotated[bool, typer.Option("--stop", help="Withdraw the request; the copies are dropped.")] = False,
     status: Annotated[bool, typer.Option("--status", help="Show what is left. Default without --to.")] = False,
+    notify: Annotated[
+        bool | None,
+        typer.Option("--notify/--no-notify", help="Notify owners who were not notified yet. Default: with --to."),
+    ] = None,
+    registry: Annotated[
+        str | None,
+        typer.Option(metavar="URL#ID:KEY", help="Finds personal stores. Default: registry.announce_to."),
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Ask the owners of a running node's enclaves to move them to another node, which copies them ahead of time.
@@ -52,7 +63,8 @@ def evacuate(
     allow the copies: imports.ahead_from there must name this node's key. An owner moves with `enc migrate ENCLAVE --to
     URL`; the node cannot do it without them.
 
-    Repeat the command with --status until no enclave is left.
+    Each owner whose personal store is found gets one sealed notice there, signed by the node. Repeat the command with
+    --status until no enclave is left, and with --notify to try again where a notice could not be sent.
     """
     from enc.node.control.client import call
 
@@ -61,7 +73,10 @@ def evacuate(
             raise MisuseError("give one of --to, --stop and --status")
         if to is None and (source or deadline):
             raise MisuseError("--source, --deadline: only with --to")
-        folder = load(config, data)[0].data_path
+        if stop and notify:
+            raise MisuseError("--notify: not with --stop")
+        settings = load(config, data)[0]
+        folder, where = settings.data_path, _registry(registry or settings.registry.announce_to)
         if stop:
             found = call(folder, "stop-evacuation")
             typer.echo(
@@ -72,7 +87,24 @@ def evacuate(
             until = 0 if deadline is None else _time(deadline)
             call(folder, "evacuate", {"to": to, "to_key": _key(to), "source": source or "", "deadline": until})
         pages = list(_pages(folder))
-        typer.echo(json.dumps(_wire(pages)) if as_json else _text(pages))
+        if notify if notify is not None else to is not None:
+            _notify(folder, where, pages)
+        found = _report(folder, pages)
+        typer.echo(json.dumps(found) if as_json else _text(found))
+
+
+def _registry(text: str) -> "Registry | None":
+    from enc.client.registry.registry_client import parse_registry
+
+    return parse_registry(text) if text else None
+
+
+def _notify(folder: Path, registry: "Registry | None", pages: list[dict[str, Any]]) -> None:
+    from enc.cli.ops.evacuation_notices import notify_owners
+
+    if pages[0]["evacuation"] is None:
+        raise MisuseError("--notify: no evacuation is going on: enc node evacuate --to URL")
+    notify_owners(folder, pages[0], _enclaves(pages), registry)
 
 
 def _key(url: str) -> str:
@@ -101,28 +133,41 @@ def _pages(folder: Path) -> Iterator[dict[str, Any]]:
         after = page["enclaves"][-1]["enclave"]
 
 
-def _wire(pages: list[dict[str, Any]]) -> dict[str, Any]:
+def _enclaves(pages: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    return [enclave for page in pages for enclave in page["enclaves"]]
+
+
+def _report(folder: Path, pages: list[dict[str, Any]]) -> dict[str, Any]:
+    from enc.cli.ops.evacuation_notices import owner_reports
+
     first = {name: pages[0][name] for name in ("evacuation", "source", "problem")}
-    return {**first, "enclaves": [enclave for page in pages for enclave in page["enclaves"]]}
+    enclaves = _enclaves(pages)
+    return {**first, "enclaves": enclaves, "owners": owner_reports(folder, enclaves)}
 
 
-def _text(pages: list[dict[str, Any]]) -> str:
-    evacuation, enclaves = pages[0]["evacuation"], _wire(pages)["enclaves"]
+def _text(report: dict[str, Any]) -> str:
+    from enc.cli.ops.evacuation_notices import owner_line
+
+    evacuation, enclaves = report["evacuation"], report["enclaves"]
     if evacuation is None:
         return "no evacuation is going on: enc node evacuate --to URL"
     until = f" by {utc_time(evacuation['deadline'])}" if evacuation["deadline"] else ""
     lines = [f"asks owners to move to {evacuation['to']} (key {evacuation['to_key']}){until}"]
-    lines.append(f"copies are fetched from {pages[0]['source']}")
-    if pages[0]["problem"]:
-        lines.append(f"no copies are made: {pages[0]['problem']}")
+    lines.append(f"copies are fetched from {report['source']}")
+    if report["problem"]:
+        lines.append(f"no copies are made: {report['problem']}")
     here = [each for each in enclaves if each["result"] not in LEFT]
-    lines += [_line(each) for each in here[:MAX_SHOWN]]
-    if len(here) > MAX_SHOWN:
-        lines.append(f"{len(here) - MAX_SHOWN} more: see --json")
+    lines += [*_first(here, _line), *_first(report["owners"], owner_line)]
     counts = Counter(each["result"] for each in enclaves)
     lines.append(", ".join(f"{count} {result}" for result, count in sorted(counts.items())) or "no enclaves")
     lines.append(_conclusion(len(here)))
     return "\n".join(map(one_line, lines))
+
+
+def _first(reports: list[dict[str, Any]], line: Callable[[dict[str, Any]], str]) -> list[str]:
+    """Return a line for each of the first reports, and how many more there are."""
+    more = len(reports) - MAX_SHOWN
+    return [*map(line, reports[:MAX_SHOWN]), *([f"{more} more: see --json"] if more > 0 else [])]
 
 
 def _line(report: dict[str, Any]) -> str:

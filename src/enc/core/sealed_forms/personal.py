@@ -21,6 +21,8 @@ from enc.core.primitives.types import Tags
 
 NOTICE, HANDOFF = "enc:personal:notice", "enc:personal:notice:epoch"
 SCHEME = "personal:notice"
+EVACUATION = "x-evacuation"
+"""Kind of the notice by which a node asks an owner to move enclaves away (15.4)."""
 KINDS = ("group_invite", "dm_invite")
 """Kinds of notices; others start with `x-`."""
 SECRET = 32

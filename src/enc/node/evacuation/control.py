@@ -80,6 +80,7 @@ class EvacuationControl:
             "evacuation": None if current is None else wire_evacuation(current),
             "source": self._statement.source,
             "problem": self._orders.problem,
+            "allow_private": self._allow_private,
             "enclaves": enclaves,
             "more": len(enclaves) == limit,
         }

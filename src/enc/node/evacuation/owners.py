@@ -1,4 +1,4 @@
-"""The owners of an enclave, as its log shows them."""
+"""The owners of an enclave, as its log shows them, and whose personal store it is."""
 
 from collections.abc import Iterator
 
@@ -13,6 +13,11 @@ from enc.node.store.store_interface import ReadRights, Store
 MAX_CANDIDATES = 10_000
 """Events of access rights that are looked at, the newest first."""
 MAX_OWNERS = 16
+NOTICE = "notice"
+"""Type of the notices in personal stores."""
+PERSONAL = "personal"
+MAX_APP = 64
+"""Characters of an app's name."""
 
 
 def owners(store: Store, state: EnclaveState) -> list[bytes]:
@@ -47,3 +52,20 @@ def _affected(state: EnclaveState, event: Event) -> list[bytes]:
         return list(state.policy.dialect.affected_identities(event))
     except EncError:  # an erased content names nobody
         return []
+
+
+def app_of(state: EnclaveState) -> str:
+    """Return the app that the Manifest names; empty if it names none."""
+    meta = state.policy.manifest.get("meta")
+    app = meta.get("app") if isinstance(meta, dict) else None
+    return app if isinstance(app, str) and len(app) <= MAX_APP else ""
+
+
+def personal_store(store: Store, state: EnclaveState) -> Event | None:
+    """Return the Manifest if the enclave is the personal store of the Manifest's author, as the
+    template makes it.
+    """
+    if app_of(state) != PERSONAL or NOTICE not in state.policy.content_types:
+        return None
+    manifest = next(iter(store.events(state.enclave, 0, 1)))
+    return manifest if list(state.policy.initial_members) == [manifest.from_] else None

@@ -4,11 +4,12 @@ from collections.abc import Iterator
 from itertools import islice
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from enc.core.machine.state import EnclaveState
 from enc.core.registry.evacuation import Evacuation
 from enc.node.evacuation.copy_orders import CopyOrders
-from enc.node.evacuation.owners import owners
+from enc.node.evacuation.owners import owners, personal_store
 from enc.node.store.store_interface import Store
 
 
@@ -25,6 +26,9 @@ class EnclaveReport(Struct, frozen=True, omit_defaults=True):
     sequencer: str = ""
     owners: list[str] = []
     """Who can move it, if it is still here."""
+    store_of: str = ""
+    """Whose personal store it is, wherever it is now; `created` is its time in Unix milliseconds."""
+    created: int = 0
 
 
 class Report:
@@ -43,7 +47,10 @@ class Report:
                 continue
             state = self._store.load(enclave)
             if state is not None:
-                yield self._report(state, to)
+                manifest = personal_store(self._store, state) if state.lifecycle != "terminated" else None
+                found = self._report(state, to)
+                whose = ("", 0) if manifest is None else (manifest.from_.hex(), manifest.timestamp)
+                yield replace(found, store_of=whose[0], created=whose[1])
 
     def _report(self, state: EnclaveState, to: Evacuation | None) -> EnclaveReport:
         enclave, events = state.enclave.hex(), state.seq + 1

@@ -55,6 +55,10 @@ class EvacuationStatement:
             return
         self.current, self.source = found, stored.source
 
+    def now(self) -> int:
+        """Return the node's time in Unix milliseconds."""
+        return self._clock()
+
     def start(self, to: str, to_key: bytes, source: str, deadline: int = 0) -> Evacuation:
         """Sign the statement, store it and return it. A new one for the same node keeps `since`."""
         now = self._clock()
