@@ -163,7 +163,7 @@ class WarmCopies:
         """Return why there must be no copy of the enclave, whoever orders it."""
         if self._context.policy.restrictions.is_purged(enclave):
             return "the operator of this node has deleted this enclave"
-        if self._context.states.get(enclave) is not None:
+        if self._context.store.has(enclave):  # without loading its state, on the event loop
             return "this node holds a log of the enclave already"
         return None
 
