@@ -156,8 +156,12 @@ class MemoryStaging:
     def target(self, event_id: bytes) -> Target | None:
         return self._store._memory(self.name).target(event_id)
 
-    def rest(self) -> None:
-        """Do nothing: everything is in memory anyway."""
+    def rest(self, clock: int) -> bool:
+        for event in self._staged.events:
+            when = self._staged.goes_at(event)
+            if when is not None and when <= clock:
+                self._staged.erase(event.id)
+        return False
 
     def adopt(self, state: EnclaveState, payer: bytes, clock: int) -> None:
         store, old, staged = self._store, self._store._all.get(self._enclave), self._staged

@@ -1,5 +1,6 @@
 """What an operator forbids takes effect at once, leaves the right to leave, and survives restarts."""
 
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -262,6 +263,37 @@ def test_live_subscriptions_end_with_the_reason(node: Served, enclave: Enclave, 
         peer.send(encode({**enclave.request("alice", "Query", filter={}), "sub_id": "again"}))
         code = {"suspend": "ENCLAVE_SUSPENDED", "purge": "ENCLAVE_PURGED"}[operation]
         assert decode(peer.recv(timeout=30))["code"] == code
+
+
+def test_an_order_that_the_sequencer_runs_late_takes_effect_all_the_same(
+    node: Served, enclave: Enclave, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    call, go_on = node.node.sequencer.call, threading.Event()
+
+    def slow(work: Any) -> Any:
+        began = threading.Event()
+
+        def run() -> Any:
+            began.set()
+            assert go_on.wait(30)
+            return work()
+
+        def cancel() -> bool:
+            go_on.set()
+            return False
+
+        future = call(run)
+        assert began.wait(30)
+        monkeypatch.setattr(future, "cancel", cancel)
+        return future
+
+    with connect(node.url.replace("http", "ws")) as peer:
+        peer.send(encode({**enclave.request("alice", "Query", filter={}), "sub_id": "one"}))
+        node.until(lambda: any(s.live for s in _subscriptions(node)))
+        monkeypatch.setattr(restriction_orders, "WAIT_S", 0)
+        monkeypatch.setattr(node.node.sequencer, "call", slow)
+        ordered(node, "suspend", enclave=enclave.id.hex())
+        assert _subscriptions(node) == []
 
 
 def _subscriptions(node: Served) -> list[Any]:

@@ -9,6 +9,7 @@ from msgspec.structs import replace
 from enc.client import Client, Identity
 from enc.core.errors import InvalidQuery, MisuseError, Unavailable
 from enc.core.registry.evacuation import check_evacuation, parse_evacuation
+from enc.node.evacuation import report
 from enc.node.evacuation.owners import owners
 from enc.node.evacuation.statement import EvacuationStatement
 from enc.testing.clock import Clock
@@ -125,6 +126,19 @@ def test_the_report_names_each_enclave_once(tmp_path: Path) -> None:
         assert (len(first["enclaves"]), first["more"], len(rest["enclaves"]), rest["more"]) == (3, True, 1, False)
 
 
+def test_a_page_of_the_report_ends_when_its_time_is_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Other operations, such as a ban, wait meanwhile."""
+    monkeypatch.setattr(report, "PAGE_S", 0.0)
+    with pair(tmp_path) as nodes:
+        ids, after = sorted(group(nodes.old, 1).id.hex() for _ in range(3)), ""
+        for expected in ids:
+            page = perform(nodes.old, "evacuation", after=after)
+            assert ([each.enclave for each in page["enclaves"]], page["more"]) == ([expected], True)
+            after = expected
+        page = perform(nodes.old, "evacuation", after=after)
+        assert (page["enclaves"], page["more"]) == ([], False)
+
+
 def test_copies_are_ordered_and_the_report_says_how_far_they_are(tmp_path: Path) -> None:
     with pair(tmp_path) as nodes:
         enclave = group(nodes.old)
@@ -135,8 +149,8 @@ def test_copies_are_ordered_and_the_report_says_how_far_they_are(tmp_path: Path)
         nodes.old.run(orders.round)
         assert results(nodes.old) == {enclave.id.hex(): "warm"}
         enclave.send("bob", "message", "more")
-        (report,) = perform(nodes.old, "evacuation")["enclaves"]
-        assert (report.behind, report.owners) == (1, [pub("alice")])
+        (found,) = perform(nodes.old, "evacuation")["enclaves"]
+        assert (found.behind, found.owners) == (1, [pub("alice")])
         perform(nodes.old, "stop-evacuation")
         nodes.old.run(orders.round)
         assert nodes.new.node.warm_copies.counts["warm"] == 0

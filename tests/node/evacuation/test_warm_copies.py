@@ -11,7 +11,7 @@ from msgspec.json import decode
 from enc.core.errors import EnclaveMigrated, EnclaveNotFound, InvalidQuery, Unauthorized
 from enc.core.machine.replay import Replay
 from enc.node.fsck import check_store
-from enc.node.imports.warm_copies import KEEP_S
+from enc.node.imports.warm_copies import ERASE_S, KEEP_S
 from enc.node.imports.warm_copy import WarmCopy
 from tests.core.world import person
 from tests.node.evacuation.leaving import NEW, Pair, group, pair, perform
@@ -169,6 +169,23 @@ def test_a_copy_that_nobody_orders_any_more_is_dropped(nodes: Pair) -> None:
     nodes.new.on_loop(nodes.new.node.warm_copies.sweep)
     assert isinstance(bad(nodes.confirmed(enclave, 0, "00" * 32)), EnclaveNotFound)
     nodes.new.until(lambda: nodes.new.node.warm_copies.stored_bytes == 0)  # once its last step has ended
+
+
+def test_contents_in_a_copy_are_erased_when_their_time_has_come(nodes: Pair) -> None:
+    enclave = group(nodes.old)
+    due = nodes.new.clock.now + int(ERASE_S * 1000)
+    enclave.send("bob", "message", "soon gone", ("auto-delete", str(due)))
+    nodes.warm(enclave)
+    place = nodes.new.node.warm_copies._places[enclave.id]
+    nodes.new.until(lambda: not place.lock.locked())
+    copy = place.copy
+    assert copy is not None
+    staged = nodes.new.store._staged[copy.staged.staging.name]  # type: ignore[attr-defined]
+    assert staged.events[-1].content == "soon gone"
+    nodes.new.clock.tick(int(ERASE_S * 1000) + 1)
+    assert nodes.order(enclave).status_code == 200
+    nodes.new.until(lambda: staged.events[-1].content is None)
+    assert staged.events[-2].content == "message 19"
 
 
 def test_the_end_of_an_evacuation_drops_the_copies(nodes: Pair) -> None:

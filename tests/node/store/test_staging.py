@@ -268,6 +268,23 @@ def test_a_longer_log_takes_the_place_of_its_prefix(store: Store) -> None:
     assert [item.seq for item in ends] == [event.seq for event in made.events if event.seq != 4]
 
 
+def test_contents_are_erased_when_their_time_has_come(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "MAX_ERASED", 1)
+    made = moved(world())
+    staging, intake = staged(store, made.events)
+    due = START + 90_000_000
+    while staging.rest(due - 1):
+        raise AssertionError("nothing is due")
+    while staging.rest(due):
+        pass
+    staging.adopt(intake.replay.state, DAVE, START)
+    contents = [event.content for event in store.events(made.state.enclave, 2, 5)]
+    assert contents[:2] == [None, None]
+    assert contents[4] == "four"
+    assert store.expired(1 << 50, 10) == []
+    assert clean(store)
+
+
 def test_what_was_replaced_rests_and_is_taken_away(tmp_path: Path) -> None:
     store = SqliteStore(tmp_path / "enc.db")
     made = returned(store)

@@ -198,8 +198,9 @@ class RestrictionOrders:
         try:
             return future.result(WAIT_S)
         except FutureTimeout:
-            future.cancel()
-            raise Unavailable("the sequencer did not answer in time", retry_after_ms=1000) from None
+            if future.cancel():
+                raise Unavailable("the sequencer did not answer in time", retry_after_ms=1000) from None
+            return future.result()  # it has begun, and what it forbids must end
 
 
 def _enclave(text: str) -> bytes:

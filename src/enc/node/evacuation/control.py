@@ -75,12 +75,12 @@ class EvacuationControl:
         current = self._statement.current
         after = unhex(params.after, 32, "after", InvalidQuery) if params.after else b""
         limit = min(max(params.limit, 1), MAX_PAGE)
-        enclaves = self._report.page(current, after, limit)
+        enclaves, more = self._report.page(current, after, limit)
         return {
             "evacuation": None if current is None else wire_evacuation(current),
             "source": self._statement.source,
             "problem": self._orders.problem,
             "allow_private": self._allow_private,
             "enclaves": enclaves,
-            "more": len(enclaves) == limit,
+            "more": more,
         }

@@ -1,7 +1,7 @@
 """What is left of an evacuation: the state of each enclave, and the owners who have to move it."""
 
+import time
 from collections.abc import Iterator
-from itertools import islice
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -11,6 +11,9 @@ from enc.core.registry.evacuation import Evacuation
 from enc.node.evacuation.copy_orders import CopyOrders
 from enc.node.evacuation.owners import owners, personal_store
 from enc.node.store.store_interface import Store
+
+PAGE_S = 2.0
+"""Seconds after which a page ends: to find the owners of one enclave may take a good part of one."""
 
 
 class EnclaveReport(Struct, frozen=True, omit_defaults=True):
@@ -37,9 +40,16 @@ class Report:
     def __init__(self, store: Store, seq_pub: bytes, orders: CopyOrders) -> None:
         self._store, self._seq_pub, self._orders = store, seq_pub, orders
 
-    def page(self, to: Evacuation | None, after: bytes, limit: int) -> list[EnclaveReport]:
-        """Return the reports of up to `limit` enclaves with ids above `after`."""
-        return list(islice(self._reports(to, after), limit))
+    def page(self, to: Evacuation | None, after: bytes, limit: int) -> tuple[list[EnclaveReport], bool]:
+        """Return the reports of up to `limit` enclaves with ids above `after`, at least one if there is
+        one, and whether there may be more.
+        """
+        found, until = list[EnclaveReport](), time.monotonic() + PAGE_S
+        for report in self._reports(to, after):
+            found.append(report)
+            if len(found) == limit or time.monotonic() >= until:
+                return found, True
+        return found, False
 
     def _reports(self, to: Evacuation | None, after: bytes) -> Iterator[EnclaveReport]:
         for enclave in self._store.enclaves():

@@ -28,6 +28,8 @@ from enc.runtime.endpoints import HttpEndpoint, parse_endpoint
 
 KEEP_S = 3600.0
 """Seconds without an order after which a copy is dropped."""
+ERASE_S = 300.0
+"""Seconds after which an order has a copy without new events erase contents whose time has passed."""
 REST_S = 60.0
 """Seconds before a copy that failed is begun again."""
 CONFIRM_S = 5.0
@@ -62,7 +64,7 @@ class _Place:
 
     def __init__(self, enclave: bytes, node: bytes, source: HttpEndpoint) -> None:
         self.enclave, self.node, self.source = enclave, node, source
-        self.wanted, self.ordered_at = -1, 0.0
+        self.wanted, self.ordered_at, self.erased_at = -1, 0.0, 0.0
         self.lock = asyncio.Lock()
         """Held while the copy is used."""
 
@@ -139,7 +141,8 @@ class WarmCopies:
         place = self._places.setdefault(asked.enclave, _Place(asked.enclave, node, source))
         place.source, place.ordered_at = source, self._clock()
         place.wanted = max(place.wanted, asked.seq)
-        if place.events <= place.wanted and not self._is_resting(place):
+        is_due = place.events <= place.wanted or self._clock() - place.erased_at > ERASE_S
+        if is_due and not self._is_resting(place):
             place.ordered = self._catching_up(place, place.ordered, self._orders)
         found = {"enclave": asked.enclave.hex(), "status": place.status, "events": place.events}
         return {**found, "reason": place.problem} if place.problem else found
@@ -163,7 +166,7 @@ class WarmCopies:
         """Return why there must be no copy of the enclave, whoever orders it."""
         if self._context.policy.restrictions.is_purged(enclave):
             return "the operator of this node has deleted this enclave"
-        if self._context.states.get(enclave) is not None:
+        if self._context.store.has(enclave):  # without loading its state, on the event loop
             return "this node holds a log of the enclave already"
         return None
 
@@ -211,6 +214,9 @@ class WarmCopies:
                 if place.copy is None:
                     place.copy = await loop.run_in_executor(self._threads, self._begun, place.enclave)
                 await self._replay(place, place.copy, upload, log.fetched)
+            elif place.copy is not None:
+                await loop.run_in_executor(self._threads, place.copy.rest)
+            place.erased_at = self._clock()
         except asyncio.CancelledError:
             if upload.rejection is None or task is None:
                 raise

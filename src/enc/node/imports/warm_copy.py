@@ -71,9 +71,21 @@ class WarmCopy:
         with closing(ImportSignaturePool(context.cores, count)) as checkers:
             staged.checkers = checkers
             staged.replay_events(fetched_events(log, context.policy, self.events))
-        staged.rest()
-        context.call(staged.staging.rest)
         self.root = staged.replay.checkpoint_root()
+        self.rest()
+
+    def rest(self) -> None:
+        """Free memory, and erase contents whose time has passed."""
+        self.staged.rest()
+        while self._context.call(self._erase):
+            pass
+
+    def _erase(self) -> bool:
+        """On the sequencer's thread: erase some contents; return whether there are more."""
+        now = self._context.clock()
+        if self._context.sequencer.is_clock_wrong(now):  # it would erase what is not due
+            now = 0
+        return self.staged.staging.rest(now)
 
     def _after_slice(self, staged: StagedReplay) -> None:
         if self._stopped.is_set():

@@ -58,8 +58,10 @@ class Staging(Protocol):
 
     def target(self, event_id: bytes) -> Target | None: ...
 
-    def rest(self) -> None:
-        """Free memory: nothing is written for a while."""
+    def rest(self, clock: int) -> bool:
+        """Free memory, and erase contents whose auto-delete time has passed: nothing is written for a
+        while. Returns whether there are more of them; then call it again.
+        """
         ...
 
     def adopt(self, state: EnclaveState, payer: bytes, clock: int) -> None:

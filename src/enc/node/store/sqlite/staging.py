@@ -19,7 +19,7 @@ from enc.core.log.event import target_of
 from enc.core.machine.state import EnclaveState
 from enc.core.primitives.types import Event, Target
 from enc.node.store.sqlite import purge
-from enc.node.store.sqlite.batch import Batch, WriterCache, add_usage
+from enc.node.store.sqlite.batch import ERASE, Batch, WriterCache, add_usage
 from enc.node.store.sqlite.bulk_insert import bulk_insert
 from enc.node.store.sqlite.database import NodeDatabase
 from enc.node.store.sqlite.enclave_numbers import EnclaveNumbers
@@ -35,10 +35,17 @@ STAGED, GONE = -1, -2
 are all deleted.
 """
 
+MAX_ERASED = 500
+"""Contents that one call of `rest` erases: it bounds how long commits wait."""
+
 GENERATION = 65_536
 """Ids that are collected before they are inserted into the index, where neighbours share a page."""
 
 _EVENT = f"SELECT {COLUMNS} FROM events WHERE k = ?"  # noqa: S608
+_ERASE_EXPIRED = (
+    f"{ERASE} WHERE k IN (SELECT k FROM events INDEXED BY events_auto_delete "  # noqa: S608
+    "WHERE auto_delete <= ? AND k BETWEEN ? AND ? LIMIT ?)"
+)
 _REPEATS = (
     "SELECT min(b.k) FROM json_each(?) AS asked CROSS JOIN events AS b ON b.k = asked.value "
     "CROSS JOIN events AS a ON a.exp = b.exp AND a.hash8 = b.hash8 "
@@ -161,8 +168,17 @@ class SqliteStaging:
             row = None if k is None else db.execute(_EVENT, (k,)).fetchone()
         return None if row is None else target_of(unpack_event(row))
 
-    def rest(self) -> None:
+    def rest(self, clock: int) -> bool:
         self._database.transact(self._ids.move, lasting=False)
+        erased = 0
+
+        def work(db: sqlite3.Connection) -> None:
+            nonlocal erased
+            args = clock, key_of(self._e, 0), key_of(self._e, MAX_SEQ), MAX_ERASED
+            erased = db.execute(_ERASE_EXPIRED, args).rowcount
+
+        self._database.transact(work)
+        return erased == MAX_ERASED
 
     def adopt(self, state: EnclaveState, payer: bytes, clock: int) -> None:
         self._database.transact(self._ids.move, lasting=False)
