@@ -10,7 +10,7 @@ from msgspec import structs
 from msgspec.json import decode, encode
 from websockets.sync.client import connect
 
-from enc.core.errors import EncError, EnclaveNotFound, MisuseError
+from enc.core.errors import EncError, EnclaveNotFound, MisuseError, Unavailable
 from enc.core.log.commit import wire_commit
 from enc.node.api import restriction_orders
 from enc.node.config import NodeConfig, ProxySettings
@@ -327,6 +327,23 @@ def test_of_a_purged_enclave_only_the_tombstone_is_left(node: Served, enclave: E
     assert check_store(node.store, NODE.public, None, lambda n: None).differences == []
     with pytest.raises(EncError, match="has deleted this enclave"):
         ordered(node, "purge", enclave=enclave.id.hex())
+
+
+def test_a_purge_that_reached_the_disk_although_it_failed_ends_the_enclave(
+    node: Served, enclave: Enclave, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    purge = node.store.purge_by_order
+
+    def fail(enclave: bytes, order: Restriction) -> None:
+        purge(enclave, order)
+        raise Unavailable("the disk did not confirm it")
+
+    monkeypatch.setattr(node.store, "purge_by_order", fail)
+    with pytest.raises(Unavailable):
+        ordered(node, "purge", enclave=enclave.id.hex())
+    for commit in (enclave.commit("alice", "message", "x"), enclave.manifest):
+        assert bad(node.post(wire_commit(commit))).code == "ENCLAVE_PURGED"
+    assert check_store(node.store, NODE.public, None, lambda n: None).differences == []
 
 
 def test_an_import_of_a_purged_enclave_or_by_a_banned_identity_is_refused(tmp_path: Path) -> None:

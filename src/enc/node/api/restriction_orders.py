@@ -162,11 +162,14 @@ class RestrictionOrders:
         order = Restriction(kind="purge", target=enclave.hex(), made_at=self._now())
 
         def work() -> None:
-            self._store.purge_by_order(enclave, order)
-            self._restrictions.add(order)
+            try:
+                self._store.purge_by_order(enclave, order)
+            finally:  # also after a failure: the transaction may have reached the disk
+                self._sequencer.forget(enclave)
+                if self._store.restrictions.find("purge", enclave.hex()) is not None:
+                    self._restrictions.add(order)
             self._store.restrictions.remove("suspension", [enclave.hex()])
             self._restrictions.end_suspension(enclave)
-            self._sequencer.forget(enclave)
             self._sweep()
 
         self._restrictions.check_not_purged(enclave)
