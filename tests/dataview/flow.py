@@ -88,6 +88,8 @@ class Flow:
         now = events.version(self.spark)
         new = events.read(self.spark).limit(0) if now == self.before else events.changes(self.spark, self.before, now)
         _, derive = self._body(reached)
+        if "_change_type" in new.columns:  # like the stream, which skips changes of stored rows
+            new = new.where("_change_type = 'insert'")
         derive(new.select(*EVENTS.fieldNames()), self.batch)
 
     def rows(self, table: str, order: str = "") -> list[Json]:

@@ -5,6 +5,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from enc.core.log.withheld import wire_withheld
 from enc.core.primitives.types import Event
 from enc.dataview.fold.content_fold import LAST_MS, ContentFold, auto_delete_at, revised_id
 from enc.dataview.fold.control_fold import CONTROL
@@ -26,6 +27,7 @@ def row_of(event: Event) -> Json:
         "content": event.content,
         "content_hash": event.content_hash.hex(),
         "tags": [list(tag) for tag in event.tags],
+        "withheld": None if event.withheld is None else wire_withheld(event.withheld),
     }
 
 
@@ -73,7 +75,7 @@ def test_rows_that_are_there_already_are_all_that_is_needed(kind: str) -> None:
 
 def event(seq: int, type_: str, *tags: list[str], content: str | None = "x") -> Json:
     plain = {"seq": seq, "id": f"id{seq}", "type": type_, "author": "a", "timestamp": 1000 + seq}
-    return {**plain, "content": content, "content_hash": f"h{seq}", "tags": list(tags)}
+    return {**plain, "content": content, "content_hash": f"h{seq}", "tags": list(tags), "withheld": None}
 
 
 def test_a_batch_done_again_erases_nothing_that_stands() -> None:
@@ -87,6 +89,21 @@ def test_a_batch_done_again_erases_nothing_that_stands() -> None:
     again.apply(event(2, "Update", ["r", "id1"]))
     assert again.changed == {}
     assert again.erased == {}
+
+
+def test_a_statement_is_that_of_the_current_content() -> None:
+    """A deleted content is not called withheld."""
+    note, update = ({"reason": "abuse", "ts": at, "node": "n", "sig": "s"} for at in (1, 2))
+    said = ContentFold({}, registry=False)
+    said.apply({**event(1, "note", content=None), "withheld": note})
+    assert (said.changed["id1"]["status"], said.changed["id1"]["withheld"]) == ("active", note)
+    said.apply({**event(2, "Update", ["r", "id1"], content=None), "withheld": update})
+    assert (said.changed["id1"]["status"], said.changed["id1"]["withheld"]) == ("updated", update)
+    said.apply(event(3, "Update", ["r", "id1"], content="y"))
+    assert (said.changed["id1"]["content"], said.changed["id1"]["withheld"]) == ("y", None)
+    said.apply({**event(4, "Update", ["r", "id1"], content=None), "withheld": update})
+    said.apply(event(5, "Delete", ["r", "id1"]))
+    assert (said.changed["id1"]["status"], said.changed["id1"]["withheld"]) == ("deleted", None)
 
 
 def test_what_is_deleted_stays_so_and_what_never_came_is_left() -> None:

@@ -63,7 +63,7 @@ PLACES = {
     "members": ("#/enclaves/{id}?tab=members", "Registry", ["owner", "MEMBER"]),
     "bundles": ("#/enclaves/{id}?tab=bundles", "Registry", ["closed bundle"]),
     "views": ("#/views", "Views", ["Public posts with their current content.", "anybody"]),
-    "view": ("#/views/events", "events", ["message", "18 columns"]),
+    "view": ("#/views/events", "events", ["message", "19 columns"]),
     "registry": ("#/registry", "Registry", ["https://node.example:7700"]),
     "registry-enclaves": ("#/registry?of=enclaves", "Registry", ["Board minutes"]),
     "registry-identities": ("#/registry?of=identities", "Registry", ["personal"]),
@@ -238,6 +238,25 @@ def test_events_of_an_enclave_are_filtered_and_shown_as_text(tab: Visit, site: S
     assert len(rows(tab, "Events")) == 1
     last = moves[-1]
     assert page.locator("table a").get_attribute("href") == f"#/proof/{last.id.hex()}"
+
+
+def test_a_withheld_content_is_not_called_erased(
+    visit: Visiting, another: filled.Filling, site: Site, tmp_path: Path
+) -> None:
+    statement = {"reason": "court_order", "node": pub("node"), "sig": "00" * 64}
+    rows_ = filled._events(site.log)
+    held, far, gone = ({**row, "content": None} for row in rows_[13:16])
+    held["withheld"], far["withheld"] = {**statement, "ts": 1_795_000_000_000}, {**statement, "ts": (1 << 53) - 1}
+    another.put("events", [held, far, gone])
+    with serving(str(tmp_path / "serving.db"), ALL) as http, visit(str(http.base_url)) as tab:
+        tab.go(f"#/enclaves/{site.log.enclave}?tab=events")
+        shown = {line[0]: line[-1] for line in rows(tab, "Events")}
+        tab.check()
+    assert [shown[str(seq)] for seq in (13, 14, 15)] == [
+        "withheld by the node since 2026-11-18: court_order",
+        "withheld by the node since 9999-12-31: court_order",
+        "erased, or missing without a statement",
+    ]
 
 
 def test_members_of_an_enclave_page_by_page(tab: Visit, site: Site) -> None:

@@ -10,7 +10,7 @@ from enc.dataview.rows.batch_summary import BatchSummary, merge_summaries, summa
 from enc.dataview.rows.schema import VERIFIED, arrow_schema
 
 SCHEMA = pa.schema(
-    [arrow_schema(VERIFIED).field(name) for name in "enclave seq id timestamp sequencer type code".split()]
+    [arrow_schema(VERIFIED).field(name) for name in "enclave seq id timestamp sequencer type withheld code".split()]
 )
 Row = tuple[str, int, str, bool, bool]
 ROWS = st.lists(
@@ -28,6 +28,7 @@ def batch(rows: list[Row]) -> pa.RecordBatch:
         [row[1] * 1000 for row in rows],
         [row[2] for row in rows],
         ["Migrate" if row[3] else "note" for row in rows],
+        [{"node": f"by {row[2]}"} if row[1] % 2 else None for row in rows],
         ["BAD" if row[4] else None for row in rows],
     ]
     arrays = [pa.array(column, field.type) for column, field in zip(columns, SCHEMA, strict=True)]
@@ -51,6 +52,7 @@ def test_as_counted_one_by_one_however_it_is_cut(rows: list[Row], size: int) -> 
         assert {seq for start, end in seen.ranges for seq in range(start, end)} == seqs
         assert seen.head == (f"id{max(seqs)}", max(seqs) * 1000)
         assert seen.has_migrate == any(row[3] for row in mine)
+        assert sorted(seen.withheld_by) == sorted({f"by {row[2]}" for row in mine if row[1] % 2})
         firsts = {key: min(row[1] for row in mine if row[2] == key) for key in {row[2] for row in mine}}
         assert sorted(seen.first_signed) == sorted((seq, key) for key, seq in firsts.items())
 

@@ -11,11 +11,12 @@ from enc.client.errors import Unreachable
 from enc.core.errors import from_wire
 from enc.core.log.commit import build_commit
 from enc.core.log.event import erase, finalize, wire_event
+from enc.core.log.withheld import wire_withheld
 from enc.core.primitives.types import Event
 from enc.dataview.rows.raw_rows import UNKNOWN_CODE, UNREAD_TYPE, RowOrigin, now, raw_batch, unread_row
 from enc.dataview.rows.schema import RAW, VERIFIED
 from enc.dataview.rows.verify import verified, verify_batch
-from tests.core.world import START, World, person
+from tests.core.world import START, World, person, withheld
 from tests.core.world_v1 import EXAMPLE, initial, manifest
 from tests.dataview.logs import Log, log_of
 
@@ -137,6 +138,25 @@ def test_an_erased_content_is_null_and_only_what_may_be_erased_may_be(log: Log) 
     fine, bad = judged(spelt(erase(message)), spelt(erase(topic)))
     assert (fine["code"], fine["content"], fine["content_hash"]) == (None, None, message.content_hash.hex())
     assert "never erased" in bad["reason"]
+
+
+def test_a_withheld_content_comes_with_its_statement_if_some_key_signed_it(log: Log) -> None:
+    message = next(event for event in log.events if event.type == "message")
+    held = withheld(message, "node2")
+    assert held.withheld is not None
+    said = wire_withheld(held.withheld)
+    later = spelt(held, withheld={**said, "ts": START + 1})
+    fine, bad = judged(spelt(held), later)
+    assert (fine["code"], fine["content"], fine["withheld"]) == (None, None, said)
+    assert (bad["code"], bad["content"], bad["withheld"]) == (None, None, None)
+    assert (bad["event"], bad["content_hash"]) == (later.decode(), message.content_hash.hex())
+
+
+def test_only_contents_that_may_be_erased_may_be_withheld(log: Log) -> None:
+    topic = next(event for event in log.events if event.type == "Shared")
+    beside, never = judged(spelt(withheld(log.events[10]), content="x", content_hash=None), spelt(withheld(topic)))
+    assert "stands beside a content" in beside["reason"]
+    assert "never erased" in never["reason"]
 
 
 def test_an_event_of_another_enclave_than_was_asked_for_is_refused(log: Log) -> None:

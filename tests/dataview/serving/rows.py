@@ -4,6 +4,8 @@ from typing import Any
 
 import msgspec
 
+from enc.core.log.withheld import wire_withheld
+from enc.core.primitives.encoding import compact_json
 from enc.core.primitives.types import Event
 from enc.dataview.serving import cursor, query
 from enc.dataview.serving.columns import Column, ViewSchema
@@ -61,6 +63,7 @@ EVENTS = ViewSchema(
         *(Column(name, "integer") for name in _NUMBERS),
         Column("timestamp", "timestamp"),
         Column("tags", "json"),
+        Column("withheld", "json"),
     ),
     ("enclave", "seq"),
 )
@@ -78,6 +81,7 @@ def event_row(event: Event, enc_v: int = 2) -> dict[str, Any]:
         "exp": event.exp,
         "content": event.content,
         "content_hash": event.content_hash.hex(),
+        "withheld": None if event.withheld is None else compact_json(wire_withheld(event.withheld)),
         "tags": msgspec.json.encode(event.tags).decode(),
         "hash": event.hash.hex(),
         "alg": event.alg,

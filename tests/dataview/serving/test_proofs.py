@@ -17,6 +17,7 @@ from enc.dataview.serving.columns import Column, ViewSchema
 from enc.dataview.serving.database import ServingDatabase
 from enc.dataview.serving.proofs import Prover, RowEvent
 from enc.dataview.serving.rights import ViewRights
+from tests.core.world import withheld
 from tests.dataview.logs import small_log
 from tests.dataview.served import create_enclave
 from tests.dataview.served import serving as node_serving
@@ -83,6 +84,17 @@ def test_a_row_comes_with_a_proof_that_enc_verify_accepts(node: Served, place: s
     shown["proof"]["event"]["event"]["content"] = "post 2"
     with pytest.raises(AssertionError):
         checked(shown["proof"], tmp_path)
+
+
+def test_the_event_of_a_withheld_content_has_its_statement(place: str) -> None:
+    log = small_log()
+    note = next(event for event in log.events if event.type == "message")
+    held = withheld(note)
+    fill(place, [*log.events[: note.seq], held])
+    with serving(place, OPEN) as http:
+        (shown,) = http.get(f"/views/events?verify=1&seq={note.seq}").json()["proofs"]
+    assert shown["shows"] == "signatures"
+    assert parse_event(msgspec.json.encode(shown["event"])) == held
 
 
 def close_bundle(node: Served) -> None:

@@ -58,6 +58,7 @@ class ContentFold:
             "status": "deleted" if is_delete else "updated",
             "content": content,
             "content_hash": row["content_hash"] if is_delete else event["content_hash"],
+            "withheld": None if is_delete else event["withheld"],
             "revision": event["id"],
             "revised_seq": event["seq"],
             "revised_by": event["author"],
@@ -70,7 +71,7 @@ class ContentFold:
             self.erased[id_] = {"seq": seq, "id": id_}
 
 
-_COPIED = "id seq type author timestamp content content_hash tags".split()
+_COPIED = "id seq type author timestamp content content_hash tags withheld".split()
 
 Tags = Sequence[Sequence[str]] | None
 

@@ -40,7 +40,7 @@ REGISTRY = "registry"
 FOLD_ROW = StructType([StructField(name, TEXT) for name in ("table", "enclave", "data")])
 _ARROW = pa.schema([(name, pa.string()) for name in FOLD_ROW.fieldNames()])
 _COLUMNS = (
-    "enclave seq id type author timestamp exp content content_hash tags hash alg sig sequencer seq_sig enc_v"
+    "enclave seq id type author timestamp exp content content_hash tags hash alg sig sequencer seq_sig enc_v withheld"
 ).split()
 KNOWN = StructType([StructField(name, TEXT) for name in ("enclave", "kind", "data")])
 """Known state of an enclave: `state`, a KnownState in JSON; or `content`, a row of `content_status`

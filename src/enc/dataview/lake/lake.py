@@ -10,7 +10,7 @@ from enc.core.errors import MisuseError
 from enc.dataview.lake.claim import WriterClaim
 from enc.dataview.lake.lock import local_directory
 from enc.dataview.lake.tables import Layer, Table, TableSpec
-from enc.dataview.rows.schema import EVENTS, NUMBER, QUARANTINE, RAW, SMALL, TAGS, TEXT, TIME
+from enc.dataview.rows.schema import EVENTS, NUMBER, QUARANTINE, RAW, SMALL, TAGS, TEXT, TIME, WITHHELD
 
 FLAG = BooleanType()
 WORDS = ArrayType(TEXT)
@@ -39,6 +39,7 @@ CONTENT_STATUS = _struct(
     revised_by=TEXT,
     revised_at=TIME,
     expires_at=TIME,
+    withheld=WITHHELD,
 )
 ACCESS = _struct(
     enclave=TEXT,
@@ -93,7 +94,16 @@ HEADS = _struct(
 ACTIVITY_HOURLY = _struct(enclave=TEXT, hour=TIME, type=TEXT, events=NUMBER, first_seq=NUMBER, last_seq=NUMBER)
 MEMBERS = _struct(enclave=TEXT, identity=TEXT, state=TEXT, traits=WORDS, owner=FLAG, since_seq=NUMBER, since=TIME)
 PROFILES = _struct(identity=TEXT, enclave=TEXT, kind=TEXT, value=TEXT, seq=NUMBER, timestamp=TIME)
-TIMELINE = _struct(enclave=TEXT, id=TEXT, seq=NUMBER, author=TEXT, content=TEXT, posted_at=TIME, edited_at=TIME)
+TIMELINE = _struct(
+    enclave=TEXT,
+    id=TEXT,
+    seq=NUMBER,
+    author=TEXT,
+    content=TEXT,
+    posted_at=TIME,
+    edited_at=TIME,
+    withheld=WITHHELD,
+)
 _ENTRY = {"event": TEXT, "author": TEXT, "seq": NUMBER, "timestamp": TIME}
 REGISTRY_NODES = _struct(enclave=TEXT, seq_pub=TEXT, endpoints=WORDS, protocols=WORDS, enc_v=SMALL, **_ENTRY)
 REGISTRY_ENCLAVES = _struct(
@@ -105,6 +115,7 @@ REFUSALS = _struct(origin=TEXT, code=TEXT, refused=NUMBER, latest=TIME, reason=T
 ROLES = _struct(state=TEXT, members=NUMBER, owners=NUMBER, enclaves=NUMBER)
 FOLD = _struct(enclave=TEXT, next_seq=NUMBER, events=NUMBER, state=TEXT)
 ERASURES = _struct(enclave=TEXT, seq=NUMBER, id=TEXT)
+STATEMENTS = _struct(enclave=TEXT, seq=NUMBER, id=TEXT, withheld=WITHHELD)
 
 
 _CHECKPOINTS = {"raw_events": 1009, "events": 1013, "heads": 1019, "content_status": 1021, "fold": 1031}
@@ -141,9 +152,11 @@ SPECS = {
         _spec("silver", "heads", HEADS, "enclave"),
         _spec("state", "fold", FOLD, "enclave"),
         _spec("state", "erasures", ERASURES, "enclave seq"),
+        _spec("state", "statements", STATEMENTS, "enclave seq"),
     )
 }
-"""Tables of layer `state` are internal: fold states, and contents still to be erased from bronze.
+"""Tables of layer `state` are internal: fold states, contents still to be erased from bronze, and
+statements about withheld contents by keys that are not known to be sequencers of the log.
 """
 
 PUBLIC = tuple(name for name, spec in SPECS.items() if spec.layer != "state")

@@ -145,7 +145,7 @@ class DeriveBatch:
         self._record_erasures([each for each in (fresh, again) if each is not None and "erasures" in each.names])
         self._derive("content_status", fresh, again, late)
         self._save_state(fresh, again)
-        self._publish(fresh, versions)
+        self._publish(fresh, versions, rebuilt=bool(late))
 
     def _derive(self, name: str, fresh: FoldOutput, again: FoldOutput | None, late: Sequence[str]) -> None:
         """Merge the new rows, and replace all rows of the late enclaves."""
@@ -220,15 +220,20 @@ class DeriveBatch:
             new = new.drop("_state")
         self.context.write(self.spark, table, self.txn, lambda txn: table.upsert(new, txn))
 
-    def _publish(self, fresh: FoldOutput, versions: dict[str, int]) -> None:
-        """Publish all derived tables: an unchanged table has progressed as well."""
+    def _publish(self, fresh: FoldOutput, versions: dict[str, int], *, rebuilt: bool) -> None:
+        """Publish all derived tables: an unchanged table has progressed as well. `rebuilt`: there are
+        late enclaves, whose rows Delta's change feed has.
+        """
         if self.context.publisher is None:
             return
         progress = {name: place.end for name, place in self.progress.items()}
         for name in DERIVED:
             self.context.reached(f"before publish {name}")
-            rows, commits = self._changed_rows(name, fresh), self.commits[name]
-            self.context.publisher.push_batch(self.spark, self.lake[name], *rows, progress, versions[name], commits)
+            table, rows, commits = self.lake[name], self._changed_rows(name, fresh), self.commits[name]
+            if rebuilt:
+                self.context.publisher.push(self.spark, table, progress)
+            else:
+                self.context.publisher.push_batch(self.spark, table, *rows, progress, versions[name], commits)
             self.context.reached(f"after publish {name}")
 
     def _changed_rows(self, name: str, fresh: FoldOutput) -> tuple[Rows, Rows | None]:

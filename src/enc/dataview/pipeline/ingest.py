@@ -4,11 +4,13 @@ batch_context.py.
 Tasks have read, verified and written the rows before a batch begins (staging.py). A batch nearly
 always continues from the known head; then its files are added to the tables as they are. If events
 may be stored already, appear twice, or carry another signature than the enclave's sequencer's, the
-batch first decides which rows are admitted.
+batch first decides which rows are admitted. The same holds if a key that is not known as a
+sequencer withholds contents.
 
-A batch writes in this order: raw_events (every row), quarantine (rejected rows), events (new
-events), heads. The order matters: until `heads` is written, a repeated batch sees the same state as
-the first attempt.
+A batch writes in this order: raw_events (every row), quarantine (rejected rows), statements (about
+withheld contents, by keys that are not known as sequencers), events (contents that are no longer
+withheld, then new events), heads. The order matters: until `heads` is written, a repeated batch
+sees the same state as the first attempt.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -18,11 +20,18 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.functions import col, lit
+from pyspark.sql.functions import coalesce, col, lit
 
 from enc.dataview.fold.known_heads import Heads, KnownHead
 from enc.dataview.fold.sequencers import Handover, SignerHistory, spans, with_handovers
-from enc.dataview.fold.transforms.admission import ERASED, deduplicate, reject_foreign_sequencers
+from enc.dataview.fold.transforms.admission import (
+    ERASED,
+    FOREIGN_STATEMENT,
+    RETURNED,
+    deduplicate,
+    reject_foreign_sequencers,
+    set_foreign_statements_apart,
+)
 from enc.dataview.fold.transforms.wire import wire
 from enc.dataview.lake.driver_rows import Rows, arrow_table
 from enc.dataview.lake.lake import HEADS
@@ -68,11 +77,15 @@ class _IngestBatch:
         again = {name for name, s in self.summaries.items() if s.has_duplicates or s.first < known[name].next_seq}
         doubtful = [name for name in self.summaries if name in again or name in uncertain]
         suspect = {name: histories[name] for name, s in self.summaries.items() if _is_suspect(s, histories[name])}
+        nodes = {name: {key for key, _ in histories[name]} for name, s in self.summaries.items() if s.withheld_by}
+        has_foreign = any(
+            not known_keys.issuperset(self.summaries[name].withheld_by) for name, known_keys in nodes.items()
+        )
         versions = {name: self.lake[name].version(self.spark) for name in ("events", "heads")}
         self._add("raw_events")
         self._add("quarantine")
-        if doubtful or suspect:
-            admitted: Rows = self._admit(doubtful, suspect)
+        if doubtful or suspect or has_foreign:
+            admitted: Rows = self._admit(doubtful, suspect, nodes if has_foreign else {})
         else:
             self._add("events")
             admitted = self._batch_events()
@@ -142,34 +155,70 @@ class _IngestBatch:
 
     # Admission
 
-    def _admit(self, doubtful: list[str], suspect: Mapping[str, SignerHistory]) -> DataFrame:
+    def _admit(
+        self, doubtful: list[str], suspect: Mapping[str, SignerHistory], nodes: Mapping[str, Collection[str]]
+    ) -> DataFrame:
         """Write the admissible rows to `events` and the others to quarantine. Returns the admitted
         rows.
+
+        `nodes`: the keys whose statements about withheld contents count, if other keys signed some.
         """
         nothing = lit(None).cast("string")
         rows = self._staged_rows("events").select(
             "*", wire().alias("event"), nothing.alias("code"), nothing.alias("reason")
         )
+        if nodes:
+            pairs = [(name, key) for name, keys in nodes.items() for key in keys]
+            rows = set_foreign_statements_apart(rows, self.spark.createDataFrame(pairs, "enclave string, node string"))
         if suspect:
             found = [(name, *span) for name, history in suspect.items() for span in spans(history)]
             allowed = self.spark.createDataFrame(found, "enclave string, key string, start bigint, end bigint")
             rows = reject_foreign_sequencers(rows, allowed)
         if doubtful:
             low = min(self.summaries[name].first for name in doubtful)
-            known = self._only(self.lake["events"].read(self.spark), doubtful).where(col("seq") >= low)
+            known = self._known_events(doubtful).where(col("seq") >= low)
             others = rows_of_others(rows, doubtful, self.context.limits)
             rows = deduplicate(self._only(rows, doubtful), known).unionByName(others)
         # A file rather than a cache: it keeps its content when `events` grows, no matter who reads
         # it.
         rows = rows.localCheckpoint()
-        erased, refused = rows.where(col("code") == ERASED), rows.where(col("code") != ERASED)
+        erased, returned = (rows.where(col("code") == code) for code in (ERASED, RETURNED))
+        refused, good = rows.where(~col("code").isin(ERASED, RETURNED)), rows.where(col("code").isNull())
+        if nodes:
+            foreign = good.where(col(FOREIGN_STATEMENT).isNotNull())
+            named = foreign.select("enclave", "seq", "id", col(FOREIGN_STATEMENT).alias("withheld"))
+            self.context.append("statements", named, self.txn)
         if not erased.isEmpty():  # its content is in `raw_events` again
             self.context.append("erasures", erased.select("enclave", "seq", "id"), self.txn)
         if not refused.isEmpty():
             self.context.append("quarantine", refused.select(*QUARANTINE.fieldNames()), self.txn.step(_ADMISSION))
-        admitted = rows.where(col("code").isNull()).select(*EVENTS.fieldNames())
+        if not returned.isEmpty():
+            self._show_returned(returned.select("enclave", "seq", "id", "content"))
+        admitted = good.select(*EVENTS.fieldNames())
         self.context.append("events", admitted, self.txn)
         return admitted
+
+    def _known_events(self, enclaves: Collection[str]) -> DataFrame:
+        """Return the stored events, each with the statement about its content, whoever signed it."""
+        events, statements = (
+            self._only(self.lake[name].read(self.spark), enclaves) for name in ("events", "statements")
+        )
+        signed = statements.select("enclave", "seq", "id", col("withheld").alias("_signed"))
+        joined = events.join(signed, ["enclave", "seq", "id"], "left")
+        return joined.withColumn("withheld", coalesce("withheld", "_signed")).drop("_signed")
+
+    def _show_returned(self, rows: DataFrame) -> None:
+        """Write contents that are no longer withheld to their events."""
+        table, columns = self.lake["events"], {"content": "s.content", "withheld": "NULL"}
+        self.context.write(
+            self.spark,
+            table,
+            self.txn,
+            lambda txn: table.upsert(
+                rows, txn, on=("enclave", "seq", "id"), update=columns, update_if="t.content IS NULL", insert=False
+            ),
+            "returned",
+        )
 
     # Heads
 

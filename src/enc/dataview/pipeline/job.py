@@ -169,6 +169,7 @@ class Job:
             self._await_all(queries)
             queries.append(self.derive(availableNow=True))
             self._await_all(queries[-1:])
+            self.upkeep.settle(self.spark)
             self.upkeep.expire(self.spark, self._now())
             self.upkeep.erase(self.spark)
             built = self.build()

@@ -1,16 +1,18 @@
 """Upkeep: erase contents everywhere, compact small files, and remove old data.
 
-1. expire    removes contents whose `auto-delete` time has passed from `content_status`, and so from
+1. settle    shows contents that are no longer withheld in `content_status`, and statements about
+             withheld contents whose key has become known as a sequencer (withheld.py)
+2. expire    removes contents whose `auto-delete` time has passed from `content_status`, and so from
              the views that use it
-2. erase     removes contents that an Update, a Delete or their time erased from `events` and
+3. erase     removes contents that an Update, a Delete or their time erased from `events` and
              `raw_events`
-3. retain    deletes raw and quarantined rows older than their retention
-4. purge     with vacuum only: rewrites the files that still hold deleted rows
-5. compact   merges the files of tables that have many small ones
-6. vacuum    deletes files that no version younger than `vacuum_hours` needs: only this removes
+4. retain    deletes raw and quarantined rows older than their retention
+5. purge     with vacuum only: rewrites the files that still hold deleted rows
+6. compact   merges the files of tables that have many small ones
+7. vacuum    deletes files that no version younger than `vacuum_hours` needs: only this removes
              erased contents from the disk
 
-Steps 1 to 3 change rows; the views must follow them before steps 4 to 6 clean the disk.
+Steps 1 to 4 change rows; the views must follow them before steps 5 to 7 clean the disk.
 """
 
 from collections.abc import Iterable
@@ -26,6 +28,7 @@ from enc.dataview.lake.compaction import compact, purge
 from enc.dataview.lake.lake import Lake
 from enc.dataview.lake.tables import Table, Txn
 from enc.dataview.pipeline.batch_context import txn_app_id
+from enc.dataview.pipeline.withheld import count_statements, show_returned
 from enc.dataview.publish.changes import ChangePublisher
 
 
@@ -52,7 +55,8 @@ class Upkeep:
         self.retention.check()
 
     def remove_rows(self, spark: SparkSession, now: datetime) -> None:
-        """Expire, erase and retain. No other writer may run meanwhile."""
+        """Settle, expire, erase and retain. No other writer may run meanwhile."""
+        self.settle(spark)
         self.expire(spark, now)
         self.erase(spark)
         self.retain(spark, now)
@@ -72,6 +76,13 @@ class Upkeep:
         compact(spark, table, self.retention.small_files)
         if vacuum:
             table.vacuum(spark, self.retention.vacuum_hours)
+
+    def settle(self, spark: SparkSession) -> None:
+        """Let the tables follow what has become known about withheld contents."""
+        if count_statements(spark, self.lake):
+            self._publish(spark, "content_status", "events")
+        if show_returned(spark, self.lake):
+            self._publish(spark, "content_status")
 
     def expire(self, spark: SparkSession, now: datetime) -> None:
         """Remove expired contents. The erasures are recorded first, so a run that dies later
@@ -112,8 +123,8 @@ class Upkeep:
             rows = there.select("enclave", "seq", "id", wire(erased=True).alias("event"))
             key = ("enclave", "seq", "id")
             self.lake["raw_events"].upsert(rows, txn, on=key, update={"event": "s.event"}, insert=False)
-            left = "t.content IS NOT NULL"
-            events.upsert(named, txn, on=key, update={"content": "NULL"}, update_if=left, insert=False)
+            left, nothing = "t.content IS NOT NULL OR t.withheld IS NOT NULL", {"content": "NULL", "withheld": "NULL"}
+            events.upsert(named, txn, on=key, update=nothing, update_if=left, insert=False)
         finally:
             named.unpersist()
         self._publish(spark, "events")

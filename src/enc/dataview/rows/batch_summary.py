@@ -9,7 +9,7 @@ import pyarrow.compute as pc
 from msgspec import Struct
 from pyspark.sql import DataFrame
 
-_COLUMNS = ("enclave", "seq", "id", "timestamp", "sequencer", "type", "code")
+_COLUMNS = ("enclave", "seq", "id", "timestamp", "sequencer", "type", "withheld", "code")
 
 
 class EnclaveSummary(Struct):
@@ -26,6 +26,8 @@ class EnclaveSummary(Struct):
     """Each sequencer with the lowest seq that it signed."""
     has_migrate: bool = False
     """True if there is a Migrate."""
+    withheld_by: list[str] = []
+    """The keys that withhold contents."""
 
     @property
     def first(self) -> int:
@@ -99,6 +101,7 @@ def _sum(enclave: str, rows: pa.Table) -> EnclaveSummary:
         head=(rows["id"][last].as_py(), at),
         first_signed=list(zip(signers["seq_min"].to_pylist(), signers["sequencer"].to_pylist(), strict=True)),
         has_migrate=bool(pc.any(pc.equal(rows["type"], "Migrate")).as_py()),
+        withheld_by=pc.struct_field(rows["withheld"], "node").drop_null().unique().to_pylist(),
     )
 
 
@@ -136,4 +139,5 @@ def _joined(parts: list[EnclaveSummary]) -> EnclaveSummary:
         head=max(parts, key=lambda part: part.next_seq).head,
         first_signed=[(seq, key) for key, seq in first.items()],
         has_migrate=any(part.has_migrate for part in parts),
+        withheld_by=list({key for part in parts for key in part.withheld_by}),
     )

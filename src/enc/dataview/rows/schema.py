@@ -28,6 +28,11 @@ def _struct(**columns: DataType) -> StructType:
     return StructType([StructField(name, type_, True) for name, type_ in columns.items()])
 
 
+WITHHELD = _struct(reason=TEXT, ts=NUMBER, node=TEXT, sig=TEXT)
+"""A node's signed statement that it withholds a content, as in the event's JSON; `ts` is in
+milliseconds.
+"""
+
 RAW = _struct(
     enclave=TEXT,
     seq=NUMBER,
@@ -65,12 +70,16 @@ _EVENT: dict[str, DataType] = {
     "enc_v": SMALL,
     "origin": TEXT,
     "received_at": TIME,
+    "withheld": WITHHELD,
 }
 
 VERIFIED = _struct(**_EVENT, event=TEXT, code=TEXT, reason=TEXT)
-"""`code` is null in a verified row; in the others, `enclave`, `seq` and `id` are unverified."""
+"""`code` is null in a verified row; in the others, `enclave`, `seq` and `id` are unverified.
+`withheld` is a statement that some key signed: whether it counts depends on the log.
+"""
 
 EVENTS = _struct(**_EVENT)
+"""`withheld` is a statement that a sequencer of the log signed; null without one."""
 QUARANTINE = _struct(
     enclave=TEXT,
     seq=NUMBER,

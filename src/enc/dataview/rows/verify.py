@@ -4,8 +4,9 @@ rejection. In Arrow batches.
 An event proves the following by itself, as `enc.core` checks it: its hash, its author's and its
 sequencer's signature, its id; that it belongs to the requested enclave; that event 0 and no other
 is the Manifest; that its times are consistent; that its content is present or of a type that may be
-erased. Only the log shows whether its author was permitted to write it, and whether its sequencer
-is the enclave's.
+erased or withheld. A statement about a withheld content is kept if its signature is valid. Only the
+log shows whether its author was permitted to write the event, whether its sequencer is the
+enclave's, and whether the key that withholds it is.
 
 A failure does not stop the stream: the row gets `code` and `reason`, and goes to quarantine.
 """
@@ -27,8 +28,11 @@ from enc.core.log.event import (
     check_event,
     check_manifest_place,
     check_time,
+    erase,
     event_from_wire,
+    signed_statement,
 )
+from enc.core.log.withheld import wire_withheld
 from enc.core.primitives.encoding import decode_json
 from enc.core.primitives.types import VERSIONS, Event
 from enc.core.rules.dialects import dialect_of
@@ -92,11 +96,13 @@ _OWN: dict[str, pa.DataType] = {
     name: pa.int64() if name == "timestamp" else _type(name)
     for name in (
         "enclave seq id type author timestamp exp content content_hash tags hash alg sig sequencer seq_sig enc_v "
-        "code reason"
+        "withheld code reason"
     ).split()
 }
 """Columns computed here; the others are copied from the raw rows."""
 
+_REJECTED = [None] * (len(_OWN) - 5)
+"""The columns of a rejected row between `id` and `code`."""
 _Check = Callable[[str, str | None, int | None], tuple[WireEvent, Event, int]]
 
 
@@ -116,9 +122,9 @@ def _row(
         if type_ == UNREAD_TYPE and id_ is None:
             with suppress(DecodeError):
                 said = _mark(text)
-        return (enclave, seq, id_, *[None] * 13, said.code, said.message)
+        return (enclave, seq, id_, *_REJECTED, said.code, said.message)
     except (ValueError, RecursionError, OverflowError) as e:  # malicious input must not stop the stream
-        return (enclave, seq, id_, *[None] * 13, InvalidCommit.code, f"cannot be read: {type(e).__name__}")
+        return (enclave, seq, id_, *_REJECTED, InvalidCommit.code, f"cannot be read: {type(e).__name__}")
     return (
         wire.enclave,
         wire.seq,
@@ -136,6 +142,7 @@ def _row(
         wire.sequencer,
         wire.seq_sig,
         version,
+        None if event.withheld is None else wire_withheld(event.withheld),
         None,
         None,
     )
@@ -158,4 +165,6 @@ def _verify_event(text: str, enclave: str | None, enc_v: int | None) -> tuple[Wi
     check_manifest_place(event, InvalidCommit)
     check_content_present(event, _predefined[version], InvalidCommit)
     check_event(event, version)
+    if event.withheld is not None and signed_statement(event) is None:
+        event = erase(event)
     return wire, event, version

@@ -38,6 +38,8 @@ NAMES = ("event_id", "id", "seq")
 _PARTS = (
     "enclave seq id type author timestamp exp content content_hash tags hash alg sig sequencer seq_sig enc_v".split()
 )
+_STATEMENT = "withheld"
+"""A database that an earlier version wrote may lack this column."""
 
 
 class EventReference(Struct, frozen=True):
@@ -70,7 +72,7 @@ def events_of(snapshot: Snapshot, reference: EventReference, rows: Sequence[sa.R
         return [RowEvent(why="the view `events` is not published here, so events cannot be rebuilt") for _ in rows]
     table = snapshot.table(stored.schema)
     column = table.c["seq" if reference.name == "seq" else "id"]
-    found = sa.select(*(table.c[name] for name in _PARTS))
+    found = sa.select(*(table.c[name] for name in (*_PARTS, _STATEMENT) if name in table.c))
     return [_event(snapshot, found, table, column, row, reference) for row in rows]
 
 
@@ -97,6 +99,7 @@ def rebuild_event(row: Mapping[str, Any]) -> Event:
     wire["alg"] = row["alg"] or "schnorr"
     if row["content"] is None:
         wire["content_hash"] = row["content_hash"]
+        wire["withheld"] = msgspec.json.decode(row.get(_STATEMENT) or "null")
     event = event_from_wire(convert_json(wire, WireEvent, InvalidCommit))
     check_event(event, row["enc_v"] or version_of(event))
     return event

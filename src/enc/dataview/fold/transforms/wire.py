@@ -10,6 +10,6 @@ def wire(*, erased: bool = False) -> Column:
     """Return the JSON of a row of `events`; `erased`: in the form of an event whose content is
     erased.
     """
-    content = lit(None).cast("string").alias("content") if erased else col("content")
-    parts = [*(col(name) for name in _WIRE), col("author").alias("from"), content]
+    content = [lit(None).cast("string").alias("content")] if erased else [col("content"), col("withheld")]
+    parts = [*(col(name) for name in _WIRE), col("author").alias("from"), *content]
     return to_json(struct(*parts, unix_millis("timestamp").alias("timestamp")), {"ignoreNullFields": "false"})

@@ -4,11 +4,12 @@ import { absent, Refused, rows, rowsIf, views } from "./api.js";
 import { Bundles, bundling } from "./bundles.js";
 import { h, notice, section } from "./dom.js";
 import { badge, parsed, shortTitle } from "./enclaves.js";
-import { duration, many, millis, number, short } from "./format.js";
+import { day, duration, many, millis, number, short } from "./format.js";
 import { cell, copy, id, pager, scrolling, table } from "./table.js";
 
 const PAGE = 50;
 const STEP = 2000; // events that are read at once to find the bundles
+const LAST_TIME = 253_402_300_799_999; // the end of the year 9999
 const TABS = { about: "About", events: "Events", members: "Members", bundles: "Bundles" };
 const SHOWN = { about, events, members, bundles };
 
@@ -123,8 +124,10 @@ async function events(root, it, query, options) {
   }
   const type = query.get("type") ?? "", author = query.get("author") ?? "";
   made.append(filters(it.id, type, author));
+  // A database that an earlier version wrote may lack this column.
+  const statement = it.known.get("events").columns.some((column) => column.name === "withheld") ? ",withheld" : "";
   const found = await rows("events", {
-    enclave: it.id, type: type || null, author: author || null, order: "-seq", limit: PAGE, cursor: query.get("cursor"), select: "seq,id,type,author,timestamp,content",
+    enclave: it.id, type: type || null, author: author || null, order: "-seq", limit: PAGE, cursor: query.get("cursor"), select: `seq,id,type,author,timestamp,content${statement}`,
   }, options);
   const columns = [
     { label: "Number", kind: "number", cell: (row) => number(row.seq) },
@@ -132,9 +135,14 @@ async function events(root, it, query, options) {
     { label: "Author", cell: (row) => id(row.author) },
     { label: "Time", cell: (row) => cell(row.timestamp, "time") },
     { label: "Proof", cell: (row) => h("a", { href: `#/proof/${row.id}`, "aria-label": `Check event ${row.seq}` }, "check") },
-    { label: "Content", cell: (row) => (row.content === null ? h("span", { class: "nil" }, "erased or withheld") : cell(row.content)) },
+    { label: "Content", cell: (row) => (row.content === null ? h("span", { class: "nil" }, noContent(row)) : cell(row.content)) },
   ];
   made.append(table("Events", columns, found.rows, { empty: type || author ? "No event matches these filters." : "No events of this enclave have been ingested." }), pager(`enclaves/${it.id}`, query, found.next) ?? "");
+}
+
+function noContent({ withheld }) {
+  if (!withheld) return "erased, or missing without a statement";
+  return `withheld by the node since ${day(Math.min(withheld.ts, LAST_TIME))}: ${withheld.reason}`;
 }
 
 function filters(which, type, author) {
