@@ -11,10 +11,11 @@ from msgspec.json import decode
 from enc.core.errors import EnclaveMigrated, EnclaveNotFound, InvalidQuery, Unauthorized
 from enc.core.machine.replay import Replay
 from enc.node.fsck import check_store
+from enc.node.imports import source_node
 from enc.node.imports.warm_copies import ERASE_S, KEEP_S
 from enc.node.imports.warm_copy import WarmCopy
 from tests.core.world import person
-from tests.node.evacuation.leaving import NEW, Pair, group, pair, perform
+from tests.node.evacuation.leaving import NEW, Pair, group, pair, perform, wait_for
 from tests.node.moving import ExportNode, done, ended, failure, log_of, migrate_commit, order
 from tests.node.served import bad
 
@@ -127,6 +128,15 @@ def test_a_copy_is_not_made_if_the_source_does_not_allow_it(nodes: Pair) -> None
     (found,) = nodes.order(enclave).json()["copies"]
     assert (found["status"], found["events"]) == ("failed", 0)
     assert "UNAUTHORIZED" in found["reason"]
+
+
+def test_a_source_that_cannot_be_reached_holds_up_no_move(nodes: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(source_node, "PAUSES_S", (3600,))
+    enclave = group(nodes.old, 5)
+    wait_for(lambda: nodes.order(enclave, source=DEAD).json()["copies"][0]["status"] == "failed")
+    (found,) = nodes.order(enclave, source=DEAD).json()["copies"]
+    assert found["reason"] == "seq 0: the node cannot be reached"
+    nodes.warm(enclave)  # from the right source, at once
 
 
 def test_a_checkpoint_is_confirmed_once_the_copy_has_it(nodes: Pair) -> None:

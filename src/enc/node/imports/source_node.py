@@ -107,10 +107,17 @@ class RemoteLog:
             try:
                 return await self._request_page(upload, calls, seq)
             except (UpstreamUnreachable, Unavailable, RateLimited) as e:
-                if pause is None:
+                if pause is None or (isinstance(e, UpstreamUnreachable) and not self._retries_unreachable):
                     raise UpstreamUnreachable(f"seq {seq}: {e.message}") from None
                 await asyncio.sleep(pause)
         raise AssertionError("not reached")
+
+    @property
+    def _retries_unreachable(self) -> bool:
+        """Whether a source that cannot be reached is tried again. That of a growing log is not, before its
+        first page: somebody may wait for the attempt to end, and the log is ordered again.
+        """
+        return bool(self.fetched) or not self._is_growing
 
     async def _request_page(self, upload: Upload, calls: SourceCalls, seq: int) -> tuple[Session, bytes]:
         session = self._current_session()

@@ -139,6 +139,8 @@ class WarmCopies:
         if (reason := self._refusal(node, asked.enclave)) is not None:
             return {"enclave": asked.enclave.hex(), "status": "refused", "events": 0, "reason": reason}
         place = self._places.setdefault(asked.enclave, _Place(asked.enclave, node, source))
+        if place.source.url != source.url:
+            place.failed_at = None  # it was the source that failed
         place.source, place.ordered_at = source, self._clock()
         place.wanted = max(place.wanted, asked.seq)
         is_due = place.events <= place.wanted or self._clock() - place.erased_at > ERASE_S
@@ -187,7 +189,7 @@ class WarmCopies:
     async def _catch_up(self, place: _Place) -> None:
         """Fetch and replay what the copy lacks. A failure is noted."""
         async with place.lock:
-            if self._places.get(place.enclave) is not place:
+            if self._places.get(place.enclave) is not place or self._is_resting(place):
                 return
             try:
                 await self._extend(place)
