@@ -32,7 +32,7 @@ GOLD = {
     "roles": "state string, members bigint, owners bigint, enclaves bigint",
     "profiles": "identity string, enclave string, kind string, value string, seq bigint, timestamp timestamp",
     "timeline": "enclave string, id string, seq bigint, author string, content string, posted_at timestamp, "
-    "edited_at timestamp",
+    "edited_at timestamp, withheld struct<reason:string,ts:bigint,node:string,sig:string>",
     "registry_nodes": "enclave string, seq_pub string, endpoints array<string>, protocols array<string>, enc_v int, "
     + ENTRY,
     "registry_enclaves": "enclave string, enclave_id string, app string, description string, meta string, "
@@ -162,7 +162,7 @@ GOLD_ROWS: dict[str, list[tuple[Any, ...]]] = {
         ("bob", "e1", "Own", '"b"', 1, naive(1)),
         ("cy", "e2", "Shared", '"s"', 1, naive(2)),
     ],
-    "timeline": [("e1", f"p{seq}", seq, "ann", f"post {seq}", naive(seq), None) for seq in (1, 2, 3)],
+    "timeline": [("e1", f"p{seq}", seq, "ann", f"post {seq}", naive(seq), None, None) for seq in (1, 2, 3)],
     "registry_nodes": [
         ("reg", f"k{seq}", ["http://a", "http://b"], None, 2, f"p{seq}", "ann", seq, naive(seq)) for seq in (1, 2)
     ],
@@ -200,9 +200,9 @@ ROWS_AFTER_MORE = GOLD_ROWS | {
     "roles": [("MEMBER", 1, 1, 1)],
     "profiles": [("ann", "e2", "Own", '"new"', 4, naive(4)), GOLD_ROWS["profiles"][2]],
     "timeline": [
-        ("e1", "p1", 1, "ann", "edited", naive(1), naive(9)),
+        ("e1", "p1", 1, "ann", "edited", naive(1), naive(9), None),
         GOLD_ROWS["timeline"][2],
-        ("e1", "p8", 8, "ann", "post 8", naive(8), None),
+        ("e1", "p8", 8, "ann", "post 8", naive(8), None, None),
     ],
     "registry_nodes": [("reg", "k1", None, ["v2"], None, "p11", "ann", 11, naive(11))],
     "registry_identities": GOLD_ROWS["registry_identities"][:1],
