@@ -282,7 +282,7 @@ class Places:
         ]
 
     def _events(self, **more: Any) -> Asking:
-        id_, select = self._enclave(), "seq,id,type,author,timestamp,content"
+        id_, select = self._enclave(), "seq,id,type,author,timestamp,content,withheld"
         asked = {"enclave": id_, **more, "order": "-seq", "limit": 50, "select": select}
         return [*self._one(id_), ("/views/events", asked)]
 

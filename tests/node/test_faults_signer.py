@@ -88,7 +88,7 @@ def test_the_node_signs_with_the_signer_s_key_and_has_no_file_of_it(node: Runnin
     assert team.texts() == ["one", "two"]
     assert team.enclave.head().ts == 3
     assert not (node.data / "node.key").exists()
-    for file in node.data.iterdir():
+    for file in filter(Path.is_file, node.data.iterdir()):
         data = file.read_bytes()
         assert KEY.secret not in data
         assert KEY.secret.hex().encode() not in data

@@ -61,7 +61,7 @@ def test_a_subscription_accepts_it(scene: Scene) -> None:
 @pytest.mark.parametrize("name", ["node2", "bob"])
 def test_a_statement_of_a_stranger_is_none(scene: Scene, name: str) -> None:
     scene.show(1, withheld(scene.event("one"), name))
-    assert "without an erasure or a valid statement" in scene.caught(Forgery, scene.other().query).message
+    assert "without an erasure or a node's valid statement" in scene.caught(Forgery, scene.other().query).message
 
 
 def test_a_statement_with_another_reason_than_signed_is_none(scene: Scene) -> None:
