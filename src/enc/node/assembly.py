@@ -153,9 +153,8 @@ class Node:
         RestrictionOrders(
             self.restrictions, store, self.sequencer, self._now, self._enforce, self.retention_sweeper.hurry
         ).add_to(self.operations)
-        WithholdingOrders(store, key, self._now, self.sequencer.call, self.sequencer.check_signs).add_to(
-            self.operations
-        )
+        withholding = WithholdingOrders(store, key, self._now, self.sequencer.wait_for, self.sequencer.check_signs)
+        withholding.add_to(self.operations)
         self._add_gauges()
 
     def _sequencer(self, replies: CommitReplies) -> Sequencer:
@@ -457,12 +456,7 @@ class Node:
     def _checkpoint(self, enclave: bytes, hold_ms: int, request: SpentRequest) -> Checkpoint:
         if not self.config.shares_by_address:
             request = structs.replace(request, address=None)
-        future = self.sequencer.call(lambda: self.sequencer.checkpoint(enclave, hold_ms, request))
-        try:
-            return future.result(PROBE_S)
-        except FutureTimeout:
-            future.cancel()  # the caller would not know that the enclave is held
-            raise Unavailable("the sequencer did not answer in time", retry_after_ms=1000) from None
+        return self.sequencer.wait_for(lambda: self.sequencer.checkpoint(enclave, hold_ms, request), PROBE_S)
 
     def apply(self, config: NodeConfig) -> None:
         """Put the settings into force that can change while the node runs. For the event loop's thread."""

@@ -46,7 +46,7 @@ def test_a_banned_identity_is_refused_until_the_ban_is_lifted(node: RunningNode,
         list(enclave.query())
     (line,) = ordered(node, "bans", "--json").splitlines()
     listed = json.loads(line)
-    assert (listed["target"], listed["reason"], listed["until"] - listed["made_at"]) == (public, "spam", 604_800_000)
+    assert (listed["target"], listed["reason"], listed["until"] - listed["since"]) == (public, "spam", 604_800_000)
     assert ordered(node, "unban", public) == f"no longer banned: {public}\n"
     enclave.commit("message", "again")
     assert ordered(node, "bans") == ""

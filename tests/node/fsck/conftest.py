@@ -6,12 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from enc.node.store.sqlite import event_index as ids
 from enc.node.store.sqlite.store import SqliteStore
 from enc.node.store.store_interface import Store
 from enc.testing.memory_store import MemoryStore
-from tests.node.fsck.stores import Damaged, fill
-from tests.node.store_host import Host
+from tests.node.fsck.stores import Damaged, filled_file
 
 
 @pytest.fixture(params=["memory", "sqlite"])
@@ -23,15 +21,9 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Store]:
 
 @pytest.fixture(scope="module")
 def filled(tmp_path_factory: pytest.TempPathFactory) -> Damaged:
-    """Return a valid store with one enclave of each kind, and ids both in their index and still to be moved there."""
+    """Return a valid store with one enclave of each kind."""
     path = tmp_path_factory.mktemp("fsck") / "enc.db"
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(ids, "GENERATION", 16)
-        patch.setattr(ids, "STRIDE", 1)
-        store = SqliteStore(path)
-        names = fill(Host(store))
-        store.close()
-    return Damaged(path, names)
+    return Damaged(path, filled_file(path))
 
 
 @pytest.fixture

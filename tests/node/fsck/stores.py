@@ -3,9 +3,11 @@
 import re
 import sqlite3
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
+import pytest
 from msgspec.msgpack import encode
 from msgspec.structs import replace
 
@@ -25,6 +27,7 @@ from enc.node.store.events import SearchItem
 from enc.node.store.push_interface import DeliveryResult
 from enc.node.store.restrictions import Restriction
 from enc.node.store.spent_requests import SpentRequest
+from enc.node.store.sqlite import event_index
 from enc.node.store.sqlite.store import SqliteStore
 from enc.node.store.steps import Step
 from enc.node.store.store_interface import ReadRights, Store
@@ -223,6 +226,16 @@ def fill(host: Host) -> dict[str, bytes]:
     names["life"] = live(host)
     host.store.spend(SpentRequest(bytes(32), person("alice").public, host.now + 3_600_000), host.now)
     return names
+
+
+def filled_file(path: Path) -> dict[str, bytes]:
+    """Fill a new store at this path, with ids both in their index and still to be moved there; return the
+    ids of its enclaves by name.
+    """
+    with pytest.MonkeyPatch.context() as patch, closing(SqliteStore(path)) as store:
+        patch.setattr(event_index, "GENERATION", 16)
+        patch.setattr(event_index, "STRIDE", 1)
+        return fill(Host(store))
 
 
 def ignore_progress(events: int) -> None:

@@ -4,23 +4,14 @@ from pathlib import Path
 
 import pytest
 
-from enc.node.store.sqlite import event_index as ids
-from enc.node.store.sqlite.store import SqliteStore
-from tests.node.fsck.stores import fill
+from tests.node.fsck.stores import filled_file
 from tests.node.salvage.salvaging import Damaged, Original
-from tests.node.store_host import Host
 
 
 @pytest.fixture(scope="package")
 def original(tmp_path_factory: pytest.TempPathFactory) -> Original:
     path = tmp_path_factory.mktemp("salvage") / "enc.db"
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(ids, "GENERATION", 16)
-        patch.setattr(ids, "STRIDE", 1)
-        store = SqliteStore(path)
-        names = fill(Host(store))
-        store.close()
-    return Original(path, names)
+    return Original(path, filled_file(path))
 
 
 @pytest.fixture

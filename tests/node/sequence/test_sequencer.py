@@ -368,6 +368,17 @@ def test_a_call_runs_on_the_sequencers_thread_and_its_error_comes_back() -> None
     sequencer.stop()
 
 
+def test_what_does_not_begin_in_time_never_runs() -> None:
+    sequencer = Sequencer(MemoryStore(), NODE, lambda: START, deliver=lambda outcomes: None)
+    ran = list[str]()
+    with pytest.raises(Unavailable, match="nothing was changed"):
+        sequencer.wait_for(lambda: ran.append("late"), 0)  # its thread does not run yet
+    sequencer.start()
+    sequencer.wait_for(lambda: ran.append("in time"), 10)
+    sequencer.stop()
+    assert ran == ["in time"]
+
+
 def test_calls_after_the_stop_are_unavailable() -> None:
     sequencer = Sequencer(MemoryStore(), NODE, lambda: START, deliver=lambda outcomes: None)
     sequencer.start()

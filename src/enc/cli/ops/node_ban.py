@@ -90,5 +90,5 @@ def parse_duration(text: str) -> int:
 
 def _row(ban: Mapping[str, Any]) -> OutputRow:
     until = "-" if ban["until"] is None else utc_time(ban["until"])
-    wire = {name: ban[name] for name in ("target", "made_at", "until", "reason")}
+    wire = {"target": ban["target"], "since": ban["made_at"], "until": ban["until"], "reason": ban["reason"]}
     return wire, (ban["target"], until, utc_time(ban["made_at"]), ban["reason"] or "-")

@@ -6,12 +6,11 @@ after it. Then what it ends is ended: subscriptions, WebSockets and connections.
 
 import re
 from collections.abc import Callable, Iterable
-from concurrent.futures import TimeoutError as FutureTimeout
-from typing import Any, TypeVar
+from typing import Any
 
 from msgspec import Struct, to_builtins
 
-from enc.core.errors import EnclaveNotFound, MisuseError, Unavailable
+from enc.core.errors import EnclaveNotFound, MisuseError
 from enc.core.log.withheld import REASONS
 from enc.node.control.operations import Operations
 from enc.node.limits.ban_target import format_target, parse_target
@@ -28,8 +27,6 @@ MAX_PAGE = 5000
 WAIT_S = 30.0
 
 _HEX64 = re.compile(r"[0-9a-f]{64}").fullmatch
-
-T = TypeVar("T")
 
 
 class BanParams(Struct, frozen=True, forbid_unknown_fields=True):
@@ -196,14 +193,8 @@ class RestrictionOrders:
         self._on_sequencer(work)
         self._enforce()
 
-    def _on_sequencer(self, work: Callable[[], T]) -> T:
-        future = self._sequencer.call(work)
-        try:
-            return future.result(WAIT_S)
-        except FutureTimeout:
-            if future.cancel():
-                raise Unavailable("the sequencer did not answer in time", retry_after_ms=1000) from None
-            return future.result()  # it has begun, and what it forbids must end
+    def _on_sequencer(self, work: Callable[[], None]) -> None:
+        self._sequencer.wait_for(work, WAIT_S)
 
 
 def _enclave(text: str) -> bytes:

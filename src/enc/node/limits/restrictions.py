@@ -73,13 +73,18 @@ class Restrictions:
 
     def check_commit_enclave(self, commit: Commit) -> None:
         """Raise what `check_enclave` raises for a commit, whoever its author is."""
-        self.check_enclave(commit.enclave, is_leaving=commit.type == "Migrate")
+        if self._suspended or self._purged:
+            self.check_enclave(commit.enclave, is_leaving=commit.type == "Migrate")
+
+    def check_author(self, commit: Commit) -> None:
+        """Raise Banned if the author of a signed commit is banned, unless it is a Migrate."""
+        if self.bans and commit.type != "Migrate":
+            self.bans.check_identity(commit.from_)
 
     def check_commit(self, commit: Commit) -> None:
-        """Raise EnclavePurged or EnclaveSuspended, or Banned for the author. The commit is signed."""
+        """Raise what the two checks above raise. The commit is signed."""
         self.check_commit_enclave(commit)
-        if commit.type != "Migrate":
-            self.bans.check_identity(commit.from_)
+        self.check_author(commit)
 
     def check_request(self, enclave: bytes, type_: RequestType) -> None:
         """Raise EnclavePurged, or EnclaveSuspended unless the request contains no content."""

@@ -7,13 +7,11 @@ in one transaction, so that every reader sees either the content or the node's s
 
 import re
 from collections.abc import Callable
-from concurrent.futures import Future
-from concurrent.futures import TimeoutError as FutureTimeout
 from typing import Any
 
 from msgspec import Struct
 
-from enc.core.errors import EnclaveNotFound, EventNotFound, InvalidCommit, MisuseError, Unavailable
+from enc.core.errors import EnclaveNotFound, EventNotFound, InvalidCommit, MisuseError
 from enc.core.log.event import is_erasable, restore_content
 from enc.core.log.withheld import REASONS, sign_withheld
 from enc.core.primitives.signer import Signer
@@ -50,18 +48,19 @@ class ListParams(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class WithholdingOrders:
-    """Call `add_to` once. `call` runs something on the sequencer's thread."""
+    """Call `add_to` once. `wait_for`: the sequencer's."""
 
     def __init__(
         self,
         store: Store,
         key: Signer,
         clock: Callable[[], int],
-        call: Callable[[Callable[[], None]], "Future[None]"],
+        wait_for: Callable[[Callable[[], None], float], None],
         check_signs: Callable[[], None],
     ) -> None:
         """`check_signs` raises if the node signs nothing."""
-        self._store, self._key, self._clock, self._call, self._check_signs = store, key, clock, call, check_signs
+        self._store, self._key, self._clock, self._check_signs = store, key, clock, check_signs
+        self._wait_for = wait_for
 
     def add_to(self, operations: Operations) -> None:
         operations.add("withhold", WithholdParams, self.withhold)
@@ -137,13 +136,7 @@ class WithholdingOrders:
     # On the sequencer's thread
 
     def _run(self, work: Callable[[], None]) -> None:
-        future = self._call(work)
-        try:
-            future.result(TIMEOUT_S)
-        except FutureTimeout:
-            if future.cancel():
-                raise Unavailable(f"the sequencer was busy for {TIMEOUT_S:g} seconds; nothing was changed") from None
-            future.result()
+        self._wait_for(work, TIMEOUT_S)
 
     def _withhold(self, enclave: bytes, event_id: bytes, params: WithholdParams) -> None:
         event, own = self._read(enclave, event_id)

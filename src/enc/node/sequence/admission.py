@@ -136,7 +136,7 @@ class CommitValidator:
         Manifest with its judgement.
         """
         commit = admitted.commit
-        self._restrictions.check_commit(commit)
+        self._restrictions.check_author(commit)
         self._rates.take(commit.from_)
         if commit.type == "Manifest":
             if not self._may_create(commit.from_):

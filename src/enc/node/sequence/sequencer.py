@@ -12,6 +12,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
+from concurrent.futures import TimeoutError as FutureTimeout
 from contextlib import suppress
 from functools import partial
 from queue import Empty, SimpleQueue
@@ -154,6 +155,20 @@ class Sequencer:
         if self._has_stopped:
             self._reject_calls()
         return future
+
+    def wait_for(self, work: Callable[[], T], seconds: float) -> T:
+        """Run something as `call` does, and return its result. If it does not begin in so many seconds,
+        raise Unavailable: then it never runs.
+        """
+        future = self.call(work)
+        try:
+            return future.result(seconds)
+        except FutureTimeout:
+            if future.cancel():
+                raise Unavailable(
+                    "the sequencer did not answer in time; nothing was changed", retry_after_ms=1000
+                ) from None
+            return future.result()
 
     def stop(self) -> None:
         """Finish what was submitted, then end the thread."""
